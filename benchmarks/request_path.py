@@ -36,7 +36,7 @@ from outrider_server.models import Models
 from outrider_server.openai import chat
 from outrider_server.service import Service
 from outrider_server.settings import ServerSettings
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 QUESTIONS = ("What is a river?", "What is a lake?")
 """The first is asked unobserved."""

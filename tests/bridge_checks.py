@@ -13,11 +13,11 @@ from outrider.cache import CacheSpec
 from outrider.config import SamplingParams
 from outrider.verify.tree import path_to
 from outrider_transformers import BridgedModel
-from tests import tiny
+from tests import small_models
 from tests.bridge_members import VOCAB, bridge, build, like
-from tests.rig import engine, generate, request, run
+from tests.small_engines import engine, generate, request, run
 
-TEXT = [1 + token % (VOCAB - 1) for token in [*tiny.ids(26, VOCAB), *tiny.ids(26, VOCAB)]]
+TEXT = [1 + token % (VOCAB - 1) for token in [*small_models.ids(26, VOCAB), *small_models.ids(26, VOCAB)]]
 """Longer than the windows, without token 0, which is padding at times."""
 NEW = 8
 ROOM = 80
@@ -59,7 +59,10 @@ def examine(name: str) -> Findings:
 def apart(model: BridgedModel) -> float:
     """From transformers' own forward pass over the text."""
     cache = model.new_cache(CacheSpec(max_seq_len=ROOM))
-    ours, theirs = tiny.feed(model, cache, (cache.allocate(), TEXT))[0], model.network.whole(TEXT).float().numpy()
+    ours, theirs = (
+        small_models.feed(model, cache, (cache.allocate(), TEXT))[0],
+        model.network.whole(TEXT).float().numpy(),
+    )
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
 
@@ -96,15 +99,15 @@ def invariant(model: BridgedModel) -> bool:
     rng, tokens = random.Random(3), TEXT[:36]
     cache = model.new_cache(CacheSpec(slots=3, max_seq_len=ROOM))
     slot = cache.allocate()
-    wanted = np.concatenate([tiny.feed(model, cache, (slot, [token]))[0] for token in tokens])
+    wanted = np.concatenate([small_models.feed(model, cache, (slot, [token]))[0] for token in tokens])
     cache.free(slot)
     slots, held, found = [cache.allocate() for _ in range(3)], [0] * 3, True
     while min(held) < len(tokens):
         order = [i for i in rng.sample(range(3), 3) if held[i] < len(tokens)]
         ends = {i: min(len(tokens), held[i] + rng.choice((1, 2, 5, 17))) for i in order}
-        logits = tiny.feed(model, cache, *((slots[i], tokens[held[i] : ends[i]]) for i in order))
+        logits = small_models.feed(model, cache, *((slots[i], tokens[held[i] : ends[i]]) for i in order))
         for i, rows in zip(order, logits, strict=True):
-            found &= tiny.identical(rows, wanted[held[i] : ends[i]])
+            found &= small_models.identical(rows, wanted[held[i] : ends[i]])
             held[i] = ends[i]
     return found and _tree(model, rng)
 
@@ -113,14 +116,16 @@ def _tree(model: BridgedModel, rng: random.Random) -> bool:
     """A path before and after its siblings are dropped, as in ``test_family_invariance``."""
     cache = model.new_cache(CacheSpec(max_seq_len=ROOM))
     slot = cache.allocate()
-    tiny.feed(model, cache, (slot, TEXT[:18]))
+    small_models.feed(model, cache, (slot, TEXT[:18]))
     parents = [rng.randint(max(-1, i - 4), i - 1) for i in range(9)]
     path, tokens = path_to(parents, 8), [1 + rng.randrange(VOCAB - 1) for _ in parents]
-    chain = tiny.feed(model, cache, (slot, [tokens[i] for i in path]))[0]
-    after = tiny.feed(model, cache, (slot, TEXT[:3]))[0]
+    chain = small_models.feed(model, cache, (slot, [tokens[i] for i in path]))[0]
+    after = small_models.feed(model, cache, (slot, TEXT[:3]))[0]
     cache.truncate_to(slot, 18)
-    tree = tiny.feed(model, cache, (slot, tokens), parents=parents)[0]
+    tree = small_models.feed(model, cache, (slot, tokens), parents=parents)[0]
     cache.keep_path(slot, 18, path)
-    same = tiny.identical(tree[path], chain) and tiny.identical(tiny.feed(model, cache, (slot, TEXT[:3]))[0], after)
+    same = small_models.identical(tree[path], chain) and small_models.identical(
+        small_models.feed(model, cache, (slot, TEXT[:3]))[0], after
+    )
     cache.check()
     return same

@@ -23,7 +23,7 @@ from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.families import GGUF_FAMILIES
 from outrider_torch.models.llama import LlamaModel
 from outrider_torch.models.stored import torch_tensors
-from tests import tiny
+from tests import small_models
 from tests.families import MEMBERS, VOCAB, build
 
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
@@ -62,7 +62,7 @@ def members() -> dict[str, list[Any]]:
 
 def difference(theirs: Any) -> tuple[float, float]:
     """The largest of 60 rows of logits, as a part of the largest logit: on torch and in the native run, in float32."""
-    tokens = tiny.ids(60, VOCAB)
+    tokens = small_models.ids(60, VOCAB)
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         theirs.save_pretrained(folder)
         checkpoint = open_checkpoint(Path(folder))
@@ -75,7 +75,7 @@ def difference(theirs: Any) -> tuple[float, float]:
         for model in models:
             kv = CacheSpec(max_seq_len=64)
             cache = model.new_cache(kv)
-            ours = torch.as_tensor(tiny.feed(model, cache, (cache.allocate(), tokens))[0]).float()
+            ours = torch.as_tensor(small_models.feed(model, cache, (cache.allocate(), tokens))[0]).float()
             found.append(float((ours - wanted).abs().max() / wanted.abs().max()))
     return found[0], found[-1]
 

@@ -21,7 +21,7 @@ from outrider.hub import trained
 from outrider.native.library import library
 from outrider.weights.loader import load_model
 from outrider_torch.heads import make_head, save_head
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 PARAMS = SamplingParams(max_tokens=16, temperature=0.7, seed=5, ignore_eos=True)
 LAYER = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 8, "intermediate_size": 16}

@@ -24,12 +24,12 @@ from outrider.models.factory import make_model
 from outrider.native.library import library
 from outrider_torch.heads import make_head
 from outrider_torch.models.llama import LlamaModel
-from tests import tiny
+from tests import small_models
 from tests.families import MEMBERS, VOCAB, config_of
-from tests.rig import engine, request, run
+from tests.small_engines import engine, request, run
 
 SLOTS, ROOM, TOKENS = 4, 128, 12
-PROMPT = [*tiny.ids(22, VOCAB), *tiny.ids(22, VOCAB)]  # longer than the windows
+PROMPT = [*small_models.ids(22, VOCAB), *small_models.ids(22, VOCAB)]  # longer than the windows
 BACKENDS = ("native", "torch") if library() is not None else ("torch",)
 SOURCES: dict[str, dict[str, Any]] = {
     "layer_skip": {"draft": "layer_skip"},
@@ -51,8 +51,8 @@ ASKED: tuple[tuple[str, dict[str, Any]], ...] = (
 def target(member: str, backend: str, share: float = 0.0) -> LoadedModel:
     """``share``: of other weights, for a draft model that agrees often and not always."""
     config = config_of(member)
-    other = tiny.tensors(config, seed=9)
-    weights = {name: (1 - share) * w + share * other[name] for name, w in tiny.tensors(config).items()}
+    other = small_models.tensors(config, seed=9)
+    weights = {name: (1 - share) * w + share * other[name] for name, w in small_models.tensors(config).items()}
     if backend == "torch":
         return LlamaModel(config, weights, dtype=torch.float32)
     return make_model(config, weights, dtype="q8_0")

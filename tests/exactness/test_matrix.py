@@ -55,7 +55,7 @@ from outrider_drafters.universal import UniversalDrafter
 from outrider_torch.heads import make_head
 from tests.arrays import Floats, log_softmax
 from tests.pairwise import pairwise, slow_unless, spread
-from tests.rig import Scripted, run
+from tests.small_engines import Scripted, run
 from tests.tokenizer.letters import alphabet, letters
 
 from .toy import BY_NAME, EXACT, LOSSY, Forgetful, Redrawn, ReplacementRatios, p_value

@@ -26,8 +26,8 @@ from outrider.engine.request import Request
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from outrider.native.library import library
-from tests import tiny
-from tests.rig import engine, request, run
+from tests import small_models
+from tests.small_engines import engine, request, run
 from tests.tokenizer.letters import alphabet, letters
 from tests.torch_drafters.heads import random_head
 
@@ -62,9 +62,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 LENGTHS: tuple[Any, ...] = (1, 2, 5, 8, "auto")
 SLOTS, ROOM, TOKENS = 8, 128, 14
-PROMPT = [*tiny.ids(15), *tiny.ids(15)]
-CONFIG = tiny.config(tie_embeddings=False, max_seq_len=ROOM)
-WEIGHTS = tiny.tensors(CONFIG)
+PROMPT = [*small_models.ids(15), *small_models.ids(15)]
+CONFIG = small_models.config(tie_embeddings=False, max_seq_len=ROOM)
+WEIGHTS = small_models.tensors(CONFIG)
 WEIGHTS["lm_head.weight"] *= 3  # as sure of itself as a trained model is
 
 Result = tuple[list[int], list[Any]]
@@ -80,7 +80,7 @@ def target(precision: str) -> LoadedModel:
 @cache
 def near(share: float) -> LoadedModel:
     """The target's weights with some noise: it agrees often enough, and not always."""
-    other = tiny.tensors(CONFIG, seed=9)
+    other = small_models.tensors(CONFIG, seed=9)
     return make_model(CONFIG, {name: (1 - share) * w + share * other[name] for name, w in WEIGHTS.items()})
 
 

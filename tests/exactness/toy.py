@@ -276,7 +276,7 @@ def merged(*tables: Table) -> Source:
 
 def drawn_as_if(source: Source, manner: Siblings) -> Source:
     """The source, with siblings drawn in this way whatever the verifier asks for."""
-    return lambda context, draws: source(context, replace(draws, manner=manner))
+    return lambda context, draws: source(context, replace(draws, sibling_sampling=manner))
 
 
 class Forgetful(Recursive):

@@ -16,8 +16,8 @@ from outrider import LLM, LoRARequest
 from outrider.adapters import Adapters
 from outrider.errors import ModelFormatError
 from outrider.weights.adapters import AdapterOptions
+from tests.model_folders import model_folder
 from tests.test_adapters import adapter
-from tests.whole import model_folder
 
 
 @pytest.fixture(scope="module")

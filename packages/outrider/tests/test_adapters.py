@@ -13,8 +13,8 @@ from torch import Tensor
 
 from outrider import LLM, LoRARequest, SamplingParams, SpeculationParams
 from outrider.errors import ConfigError, InvalidRequestError, ModelNotFoundError
+from tests.model_folders import model_folder
 from tests.server.live import Live
-from tests.whole import model_folder
 
 PARTS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj",
          "mlp.up_proj", "mlp.down_proj")  # fmt: skip

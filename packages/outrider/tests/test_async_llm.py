@@ -11,7 +11,7 @@ import pytest
 
 from outrider import LLM, AsyncLLM, SamplingParams
 from outrider.errors import ConfigError, EngineDeadError, InvalidRequestError
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 PARAMS = SamplingParams(max_tokens=20, ignore_eos=True, temperature=0.8, seed=1)
 PROMPTS = ["hello", "hello world", "the world and 12", "34 of hello", "world"]

@@ -27,8 +27,8 @@ from outrider.errors import (
 )
 from outrider.models.inputs import EncodedPrompt
 from outrider.utils.json_files import shown
+from tests.model_folders import model_folder, other_vocabulary
 from tests.paths import ROOT
-from tests.whole import model_folder, other_vocabulary
 
 PARAMS = SamplingParams(max_tokens=24, ignore_eos=True)
 SAID = {"role": "user", "content": "hello"}

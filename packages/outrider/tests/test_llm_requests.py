@@ -14,7 +14,7 @@ from outrider import LLM, AsyncLLM, SamplingParams, SpeculationParams
 from outrider.config import aliases
 from outrider.config.request import SamplingOptions
 from outrider.errors import InvalidRequestError, OutriderError
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 PLAIN: dict[str, Any] = {"draft": "none"}
 SAID = [{"role": "user", "content": "hello"}]

@@ -16,8 +16,8 @@ from outrider.engine.loop import EngineLoop
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel
 from outrider.utils.turns import TurnLock
-from tests.rig import engine, generate, request
-from tests.whole import model_folder
+from tests.model_folders import model_folder
+from tests.small_engines import engine, generate, request
 
 TARGET = TableModel.random(6, seed=2)
 SAMPLED = SamplingParams(max_tokens=24, temperature=0.9, seed=5, ignore_eos=True)

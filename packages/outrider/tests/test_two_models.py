@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from outrider import LLM, SamplingParams, SpeculationParams
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 PARAMS = (
     SamplingParams(max_tokens=24, ignore_eos=True),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from outrider.native.library import library
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 SCRIPT = """
 import json, sys

@@ -17,7 +17,7 @@ _GUESS, _WINDOW = 0.4, 0.05  # first estimates of a node's chance to be right
 Gram = tuple[int, ...]
 
 
-class Pool:
+class GuessPool:
     """The latest continuations seen behind each token: N - 1 tokens each, at most G behind one token."""
 
     def __init__(self, ngram: int, guesses: int) -> None:
@@ -51,7 +51,7 @@ class _State:
     was found by the l-th last iteration.
     """
 
-    pool: Pool
+    pool: GuessPool
     columns: list[Gram] = field(default_factory=list)
     seeds: int = 0  # columns made from the text so far
 
@@ -81,7 +81,7 @@ class LookaheadDrafter(SingleRequestDrafter):
 
     def start(self, request: RequestView) -> None:
         _, ngram, guesses = request.speculation.lookahead_shape
-        self._states[request.id] = _State(Pool(ngram, guesses))
+        self._states[request.id] = _State(GuessPool(ngram, guesses))
 
     def finish(self, request_id: str) -> None:
         self._states.pop(request_id, None)

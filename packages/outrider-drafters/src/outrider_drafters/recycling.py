@@ -13,7 +13,7 @@ from outrider.drafters.api import Drafter, Outcome, RequestView, SingleRequestDr
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.text.best_first import Children, best_first
 from outrider.drafters.text.counts import sampled_chain
-from outrider.utils.domains import Domains, Lease
+from outrider.utils.partitioned_store import Handle, PartitionedStore
 from outrider.verify.draft import Draft
 
 WIDTH = 8  # likeliest tokens that are remembered after a context
@@ -27,7 +27,7 @@ Key = tuple[int, int]  # the last two tokens; -1 before the last where only that
 
 
 class Memory:
-    """What may follow a pair of tokens, and a single one, in one domain; a ``Store`` of ``outrider.utils.domains``."""
+    """What may follow a pair of tokens, and a single one, in one domain; a ``Store`` of ``utils.partitioned_store``."""
 
     def __init__(self) -> None:
         self._after: OrderedDict[Key, Followers] = OrderedDict()
@@ -41,7 +41,7 @@ class Memory:
             self._after[key] = followers
             self._after.move_to_end(key)
 
-    def forget(self) -> None:
+    def evict(self) -> None:
         """Drop the least recently seen context."""
         self._after.popitem(last=False)
 
@@ -70,16 +70,16 @@ class RecyclingDrafter(SingleRequestDrafter):
     def __init__(self, vocab_size: int, capacity: int = CAPACITY) -> None:
         """``capacity``: bytes of what is remembered, of all domains together."""
         self._vocab_size = vocab_size
-        self.memories = Domains(Memory, capacity)
-        self._leases: dict[str, Lease[Memory]] = {}  # by request
+        self.memories = PartitionedStore(Memory, capacity)
+        self._handles: dict[str, Handle[Memory]] = {}  # by request
 
     def start(self, request: RequestView) -> None:
-        self._leases[request.id] = self.memories.open(request.cache_salt, request.tenant)
+        self._handles[request.id] = self.memories.open(request.cache_salt, request.tenant)
 
     def finish(self, request_id: str) -> None:
-        lease = self._leases.pop(request_id, None)
-        if lease is not None:
-            self.memories.close(lease)
+        handle = self._handles.pop(request_id, None)
+        if handle is not None:
+            self.memories.close(handle)
 
     def draft(self, request: RequestView, budget: int) -> Draft:
         if request.speculation.counts_as_q:
@@ -88,7 +88,7 @@ class RecyclingDrafter(SingleRequestDrafter):
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
-            draft, lease = outcome.draft, self._leases[outcome.request.id]
+            draft, handle = outcome.draft, self._handles[outcome.request.id]
             base = len(outcome.request.tokens) - len(outcome.committed)
             earlier = [-1, *outcome.request.tokens[max(0, base - 2) : base]]
             for row, followers in enumerate(self._likeliest(outcome)):
@@ -96,12 +96,12 @@ class RecyclingDrafter(SingleRequestDrafter):
                 if row > 0:
                     parent = draft.parents[row - 1]
                     before, last = last if parent < 0 else draft.tokens[parent], draft.tokens[row - 1]
-                lease.store.learn(before, last, followers)
-            self.memories.settle(lease)
+                handle.store.learn(before, last, followers)
+            self.memories.settle(handle)
 
     def _tree(self, request: RequestView, budget: int) -> Draft:
         """The likeliest tree of at most ``budget`` nodes, or the likeliest chain."""
-        branching, memory = request.draws().takes_trees, self._leases[request.id].store
+        branching, memory = request.draws().takes_trees, self._handles[request.id].store
 
         def expand(pair: tuple[int, int]) -> Children[tuple[int, int]]:
             after = sorted(memory.recall(*pair).items(), key=lambda one: -one[1])
@@ -112,7 +112,7 @@ class RecyclingDrafter(SingleRequestDrafter):
 
     def _sampled_chain(self, request: RequestView, budget: int) -> Draft:
         """A chain drawn from what is remembered, which is its ``q``."""
-        tail, memory = list(_last_two(request.tokens)), self._leases[request.id].store
+        tail, memory = list(_last_two(request.tokens)), self._handles[request.id].store
 
         def after(drafted: Sequence[int]) -> dict[int, float]:
             before, last = [*tail, *drafted][-2:]

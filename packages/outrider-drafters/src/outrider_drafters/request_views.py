@@ -107,7 +107,7 @@ def with_drafted(request: RequestView, drafted: Sequence[int], depth: int) -> Ch
         [*request.tokens, *drafted],
         depth,
         request.speculation,
-        _Shifted(draws.noise, draws.base, draws.shares_noise, draws.manner, draws.takes_trees, len(drafted)),
+        _Shifted(draws.noise, draws.base, draws.shares_noise, draws.sibling_sampling, draws.takes_trees, len(drafted)),
     )
 
 

@@ -75,7 +75,7 @@ UNIGRAM = DraftSource(
     summary="the most frequent token",
     builder="outrider_drafters.baselines:build_unigram",
     engine_option="draft_table",
-    is_control=True,
+    is_baseline=True,
     page="tables",
 )
 RANDOM = DraftSource(
@@ -83,6 +83,6 @@ RANDOM = DraftSource(
     summary="uniformly random tokens",
     builder="outrider_drafters.baselines:build_random",
     shape=DraftShape.CHAIN,
-    is_control=True,
+    is_baseline=True,
     page="tables",
 )

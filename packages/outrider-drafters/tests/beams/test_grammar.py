@@ -16,7 +16,7 @@ from outrider.models.batch import ForwardBatch, Span
 from outrider.verify.arrays import Floats, host
 from tests.arrays import log_softmax
 from tests.beams.reference import search
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 PERSON = StructuredOutput(
     json_schema={

@@ -21,7 +21,7 @@ from outrider_drafters.beams.method import beam_search
 from outrider_drafters.recycling import RecyclingDrafter
 from tests.arrays import Floats, log_softmax, randn
 from tests.beams.reference import Found, search
-from tests.rig import Scripted, engine, request, run
+from tests.small_engines import Scripted, engine, request, run
 
 VOCAB = 12
 STOPS = (3, 5)

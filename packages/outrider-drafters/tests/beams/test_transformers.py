@@ -17,9 +17,9 @@ from outrider.weights.loader import load_model
 from outrider_drafters.beams.method import beam_search
 from outrider_drafters.recycling import RecyclingDrafter
 from outrider_multimodal.encoder_decoder import EncoderInput
-from tests import encoder_decoders, tiny
+from tests import encoder_decoders, small_models
 from tests.models.test_parity import LLAMA, MISTRAL, VOCAB, build
-from tests.rig import engine, run
+from tests.small_engines import engine, run
 
 KINDS: dict[str, Any] = {
     "llama": lambda: build(LLAMA),
@@ -130,11 +130,11 @@ def test_beams_of_a_model_that_hears(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["bf16", "int8", "kv8", "torch"])
 def test_drafts_change_no_bit_of_a_score(kind: str) -> None:
-    model = tiny.torch_llama() if kind == "torch" else tiny.llama(kind)
+    model = small_models.torch_llama() if kind == "torch" else small_models.llama(kind)
     params = SamplingParams(beam_width=4, n=4, max_tokens=40)
     found = []
     for draft in ("none", "ngram", "recycling+lookup"):
-        mine = requests(tiny.ids(24) * 2, params, [5], draft)
+        mine = requests(small_models.ids(24) * 2, params, [5], draft)
         run(engine(model, eos=[5], more={"recycling": RecyclingDrafter(64)}, kind="paged"), *mine)
         found.append([(list(one.output), one.ranked) for one in mine])
         if draft != "none":

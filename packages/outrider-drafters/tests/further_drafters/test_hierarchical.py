@@ -19,7 +19,7 @@ from outrider_drafters.hierarchical import HierarchicalDrafter
 from outrider_drafters.request_views import with_drafted
 from tests.drafters.test_model import TABLE, VOCAB, Counting
 from tests.drafters.views import grow, propose, request
-from tests.rig import Scripted
+from tests.small_engines import Scripted
 
 
 def wrap(model: TableModel, seq: int = 2000) -> DraftModel:

@@ -14,11 +14,11 @@ from outrider.models.toy import TableModel
 from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY, Draft, Verdict
 from outrider.verify.tree import depths, path_to
-from outrider_drafters.lookahead import LookaheadDrafter, Pool
+from outrider_drafters.lookahead import GuessPool, LookaheadDrafter
 from tests.drafters.views import grow, request
 from tests.engine.counting import CYCLE, counting
-from tests.rig import engine, generate, run
-from tests.rig import request as ask
+from tests.small_engines import engine, generate, run
+from tests.small_engines import request as ask
 
 VOCAB = 50
 
@@ -56,7 +56,7 @@ def start(window: int, ngram: int, guesses: int, prompt: list[int]) -> tuple[Loo
 
 
 def test_the_pool_keeps_the_latest() -> None:
-    pool = Pool(3, 2)
+    pool = GuessPool(3, 2)
     pool.read([1, 2, 3, 1, 4, 5])
     assert list(pool.behind(1)) == [(4, 5), (2, 3)]
     assert list(pool.behind(3)) == [(1, 4)]
@@ -67,7 +67,7 @@ def test_the_pool_keeps_the_latest() -> None:
     assert list(pool.behind(1)) == [(2, 3), (4, 5)]
     pool.add(1, (7, 7))
     assert list(pool.behind(1)) == [(7, 7), (2, 3)]
-    nothing = Pool(2, 0)
+    nothing = GuessPool(2, 0)
     nothing.read([1, 2, 3])
     assert list(nothing.behind(1)) == []
 

@@ -7,7 +7,7 @@ import pytest
 
 from outrider.drafters.api import Outcome
 from outrider.engine.request import Request
-from outrider.utils.domains import DOMAIN_BYTES
+from outrider.utils.partitioned_store import DOMAIN_BYTES
 from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY, Draft, Verdict
 from outrider.verify.tree import depths

@@ -17,8 +17,8 @@ from outrider.tokenizer.tokenizer import Tokenizer
 from outrider_drafters.translation import Translation
 from outrider_drafters.universal import UniversalDrafter
 from tests.drafters.views import grow, propose, request
+from tests.model_folders import model_folder, other_vocabulary
 from tests.tokenizer.vocabularies import byte_level, sentencepiece
-from tests.whole import model_folder, other_vocabulary
 
 TEXT = "hello world, the h\u00e9llo \u65e5\u672c \U0001f600 and 12 34 of them. "
 PARAMS = SamplingParams(max_tokens=24, ignore_eos=True)

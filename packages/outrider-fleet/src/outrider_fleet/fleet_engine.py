@@ -15,7 +15,7 @@ from outrider.errors import CapacityError, EngineDeadError, OutriderError
 from outrider_fleet.checks import check_part
 from outrider_fleet.front import Front
 from outrider_fleet.metrics import FleetMetrics
-from outrider_fleet.pool import Member, Pool
+from outrider_fleet.pool import Member, ReplicaPool
 from outrider_fleet.remote_sequence import RemoteSequence, ReplicaDiffersError
 from outrider_fleet.replica import ReplicaLostError, RunFailedError
 from outrider_fleet.routing import MAX_PROMPT, Job, block_names
@@ -71,7 +71,7 @@ class _Call:
 class FleetEngine(AsyncLLM):
     """An ``AsyncLLM`` over the replicas of a pool."""
 
-    def __init__(self, front: Front, pool: Pool, metrics: FleetMetrics) -> None:
+    def __init__(self, front: Front, pool: ReplicaPool, metrics: FleetMetrics) -> None:
         self.llm: Front = front
         self._pool, self._metrics = pool, metrics
         front.remote.count = pool.counts

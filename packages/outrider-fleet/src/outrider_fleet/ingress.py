@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from outrider.errors import OutriderError
-from outrider.utils.garbage import keep_loaded
+from outrider.utils.garbage import freeze_gc
 from outrider_fleet import tracing
 from outrider_fleet.autoscaling import Autoscaler, Demand
 from outrider_fleet.fleet_engine import FleetEngine
 from outrider_fleet.front import Front
 from outrider_fleet.metrics import FleetMetrics
-from outrider_fleet.pool import Member, Pool
+from outrider_fleet.pool import Member, ReplicaPool
 from outrider_fleet.processes import Processes, ReplicaOptions
 from outrider_fleet.routing import make_router
 from outrider_fleet.settings import FleetSettings
@@ -47,7 +47,7 @@ def serve_fleet(settings: ServerSettings, fleet: FleetSettings, model: str, **op
 def prepare(settings: ServerSettings, fleet: FleetSettings, options: dict[str, Any]) -> None:
     """Set up an ingress: the log, the collector, traces, and each replica's share of the threads."""
     configure(settings)
-    keep_loaded()
+    freeze_gc()
     if fleet.traces:
         tracing.enable("ingress")
     options.setdefault("threads", max(1, (os.cpu_count() or 1) // fleet.bounds[1]))
@@ -62,7 +62,7 @@ class Backend(Protocol):
     replaces_itself: bool
     """Whether it replaces replicas without asking when new ones may be used."""
 
-    async def start(self, pool: Pool, on_failure: Callable[[int], None]) -> None: ...
+    async def start(self, pool: ReplicaPool, on_failure: Callable[[int], None]) -> None: ...
     def ready(self, member: Member) -> None: ...
     def lost(self, name: str) -> None: ...
     def adjust(self) -> None: ...
@@ -75,7 +75,7 @@ class FleetService:
 
     def __init__(self, service: Service, fleet: FleetSettings, model: str) -> None:
         self._service, self._model, self._began = service, model, time.monotonic()
-        self.pool = Pool(make_router(fleet.routing), shares=fleet.share_drafts, on_ready=self._ready)
+        self.pool = ReplicaPool(make_router(fleet.routing), shares=fleet.share_drafts, on_ready=self._ready)
         self.metrics = FleetMetrics(service.metrics.registry)
         self.metrics.watch(self.pool)
         self.fingerprint = ""

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from outrider_fleet.pool import Member, Pool
+from outrider_fleet.pool import Member, ReplicaPool
 
 
 class FleetMetrics:
@@ -23,13 +23,13 @@ class FleetMetrics:
         self.abandoned = counter("requests_abandoned", "Requests that lost too many replicas.")
         self.differing = counter("replicas_differing", "Answers that a second replica did not repeat.")
 
-    def watch(self, pool: Pool) -> None:
+    def watch(self, pool: ReplicaPool) -> None:
         """Report on the pool's replicas from now on."""
         self.registry.register(_PoolCollector(pool))
 
 
 class _PoolCollector(Collector):
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: ReplicaPool) -> None:
         self._pool = pool
 
     def collect(self) -> Iterable[Metric]:

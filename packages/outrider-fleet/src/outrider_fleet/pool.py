@@ -49,7 +49,7 @@ class Member:
         return places
 
 
-class Pool:
+class ReplicaPool:
     """Watches replicas from when they are added until they are lost, and routes between those that are ready."""
 
     def __init__(

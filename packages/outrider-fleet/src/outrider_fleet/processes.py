@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outrider_fleet.pool import Member, Pool
+from outrider_fleet.pool import Member, ReplicaPool
 from outrider_fleet.sockets import SocketReplica
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Processes:
         self._failed_starts, self._was_ready, self._closing = 0, False, False
         self._rolling, self._roll_waits = asyncio.Lock(), False
 
-    async def start(self, pool: Pool, on_failure: Callable[[int], None]) -> None:
+    async def start(self, pool: ReplicaPool, on_failure: Callable[[int], None]) -> None:
         """Start replicas for ``pool``. ``on_failure``: called with an exit code if none can be started at all."""
         self._pool, self._on_failure = pool, on_failure
         self.adjust()

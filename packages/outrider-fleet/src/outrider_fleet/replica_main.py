@@ -17,7 +17,7 @@ from typing import Any
 
 from outrider.errors import OutriderError
 from outrider.llm import LLM
-from outrider.utils.garbage import keep_loaded
+from outrider.utils.garbage import freeze_gc
 from outrider_fleet import tracing
 from outrider_fleet.engine_host import EngineHost
 from outrider_fleet.sockets import SocketHost
@@ -78,7 +78,7 @@ async def _serve(given: dict[str, Any]) -> None:
 
 def _load(given: dict[str, Any]) -> EngineHost:
     host = EngineHost(LLM(given["model"], **given["options"]), given["name"], shares=given["shares"])
-    keep_loaded()
+    freeze_gc()
     return host
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from outrider_fleet.engine_host import EngineHost
 from tests.fleet.local import load_hosts
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 
 @pytest.fixture(scope="module")

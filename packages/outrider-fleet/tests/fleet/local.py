@@ -12,7 +12,7 @@ from typing import Any
 from outrider import LLM
 from outrider_fleet.engine_host import EngineHost
 from outrider_fleet.ingress import FleetServer
-from outrider_fleet.pool import Member, Pool
+from outrider_fleet.pool import Member, ReplicaPool
 from outrider_fleet.replica import ReplicaLostError
 from outrider_fleet.settings import FleetSettings
 from outrider_fleet.wire import Message, decode, encode
@@ -75,7 +75,7 @@ class LocalBackend:
         self.count, self._number = len(hosts), 0
         self._replicas: dict[str, LocalReplica] = {}
 
-    async def start(self, pool: Pool, on_failure: Callable[[int], None]) -> None:
+    async def start(self, pool: ReplicaPool, on_failure: Callable[[int], None]) -> None:
         self._pool = pool
         for host in self._free:
             self._add(host)

@@ -10,7 +10,7 @@ from outrider_fleet.draft_sharing import Hub, PendingReport
 from outrider_fleet.engine_host import EngineHost
 from outrider_fleet.wire import Message, decode, encode, request_message
 from tests.fleet.local import load_hosts
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 PARAMS = SamplingParams(max_tokens=60, ignore_eos=True, seed=1, temperature=0.7)
 

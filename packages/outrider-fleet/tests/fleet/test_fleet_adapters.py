@@ -15,9 +15,9 @@ from outrider_fleet.engine_host import EngineHost
 from outrider_fleet.front import Front
 from outrider_server.fingerprint import fingerprint
 from tests.fleet.local import LocalBackend, fleet_server, load_hosts
+from tests.model_folders import model_folder
 from tests.server.live import Live
 from tests.test_adapters import adapter
-from tests.whole import model_folder
 
 BODY = {"prompt": "hello world and hello", "max_tokens": 20, "temperature": 0, "ignore_eos": True}
 BEAMS = {"use_beam_search": True, "beam_width": 3, "n": 2, "max_tokens": 12}

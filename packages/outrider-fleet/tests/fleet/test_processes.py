@@ -13,7 +13,7 @@ import pytest
 
 from outrider.errors import ConfigError
 from outrider_fleet.ray.cluster import require_ray
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from outrider_fleet.pool import Pool
+from outrider_fleet.pool import ReplicaPool
 from outrider_fleet.ray.cluster import APPLICATION, RayBackend
 from outrider_fleet.routing import RoundRobinRouter
 from outrider_fleet.settings import FleetSettings
@@ -49,7 +49,7 @@ def test_an_application_that_is_there_is_neither_replaced_nor_deleted(
     backend, codes = RayBackend(ServerSettings(), fleet, "m", {"threads": 1}), list[int]()
 
     async def start_and_close() -> None:
-        await backend.start(Pool(RoundRobinRouter()), codes.append)
+        await backend.start(ReplicaPool(RoundRobinRouter()), codes.append)
         await backend.close()
 
     with caplog.at_level(logging.ERROR):

@@ -23,11 +23,11 @@ from outrider_fleet.engine_host import EngineHost
 from outrider_fleet.fleet_engine import FleetEngine
 from outrider_fleet.front import Front
 from outrider_fleet.metrics import FleetMetrics
-from outrider_fleet.pool import Pool
+from outrider_fleet.pool import ReplicaPool
 from outrider_fleet.routing import RoundRobinRouter
 from tests.fleet.local import LocalBackend, LocalReplica, fleet_server, load_hosts
+from tests.model_folders import model_folder
 from tests.server.live import Live
-from tests.whole import model_folder
 
 PARAMS = SamplingParams(max_tokens=40, temperature=0.9, seed=5, ignore_eos=True)
 
@@ -40,9 +40,9 @@ def hosts(folder: Path) -> Iterator[list[EngineHost]]:
         host.close()
 
 
-async def fleet_of(folder: Path, replicas: list[LocalReplica]) -> tuple[FleetEngine, Pool, FleetMetrics]:
+async def fleet_of(folder: Path, replicas: list[LocalReplica]) -> tuple[FleetEngine, ReplicaPool, FleetMetrics]:
     metrics = FleetMetrics(CollectorRegistry())
-    pool = Pool(RoundRobinRouter(), period=0.05)
+    pool = ReplicaPool(RoundRobinRouter(), period=0.05)
     for each in replicas:
         pool.add(each)
     while len(pool.members) < len(replicas):

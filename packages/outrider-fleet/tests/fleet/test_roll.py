@@ -11,7 +11,7 @@ import pytest
 
 from outrider.errors import OutriderError
 from outrider_fleet import processes
-from outrider_fleet.pool import Member, Pool
+from outrider_fleet.pool import Member, ReplicaPool
 from outrider_fleet.processes import Processes, ReplicaOptions
 from outrider_fleet.routing import RoundRobinRouter
 from outrider_fleet.wire import Message
@@ -54,19 +54,19 @@ class Answering:
     async def teach(self, message: Message) -> None: ...
 
 
-async def fleet(count: int) -> tuple[Processes, Pool]:
+async def fleet(count: int) -> tuple[Processes, ReplicaPool]:
     backend = Processes(ReplicaOptions("tiny", {}), count)
 
     async def ready(member: Member) -> None:
         backend.ready(member)
 
-    pool = Pool(RoundRobinRouter(), on_ready=ready, on_lost=backend.lost)
+    pool = ReplicaPool(RoundRobinRouter(), on_ready=ready, on_lost=backend.lost)
     await backend.start(pool, lambda code: pytest.fail(f"exit code {code}"))
     await filled(pool, count)
     return backend, pool
 
 
-async def filled(pool: Pool, count: int) -> None:
+async def filled(pool: ReplicaPool, count: int) -> None:
     async with asyncio.timeout(10):
         while len(pool.members) != count:
             await asyncio.sleep(0.001)
@@ -164,7 +164,7 @@ def test_a_replica_that_cannot_be_used_is_replaced(caplog: pytest.LogCaptureFixt
             if len(tries) == 1:
                 raise OutriderError("no tokenizer")
 
-        pool = Pool(RoundRobinRouter(), on_ready=ready)
+        pool = ReplicaPool(RoundRobinRouter(), on_ready=ready)
         lost = asyncio.Event()
         pool.on_lost = lambda name: lost.set()
         pool.add(Answering("r0", "", ""))  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from outrider_fleet.front import Front
 from outrider_fleet.settings import FleetSettings
 from outrider_server.settings import ServerSettings
 from tests.fleet.local import LocalBackend, fleet_server, load_hosts
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 SIZES = {"first": 2, "second": 3}
 

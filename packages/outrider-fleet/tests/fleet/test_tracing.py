@@ -15,10 +15,10 @@ from outrider_fleet import tracing
 from outrider_fleet.fleet_engine import FleetEngine
 from outrider_fleet.front import Front
 from outrider_fleet.metrics import FleetMetrics
-from outrider_fleet.pool import Pool
+from outrider_fleet.pool import ReplicaPool
 from outrider_fleet.routing import RoundRobinRouter
 from tests.fleet.local import LocalReplica, load_hosts
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_request_that_moves_is_one_trace(spans: Any, tmp_path: Path) -> None:
     host = load_hosts(folder, 1, draft="none")[0]
 
     async def serve() -> None:
-        pool = Pool(RoundRobinRouter())
+        pool = ReplicaPool(RoundRobinRouter())
         replicas = [LocalReplica(host, "r0", 5), LocalReplica(host, "r1")]
         for each in replicas:
             pool.add(each)

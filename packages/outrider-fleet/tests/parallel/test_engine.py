@@ -15,7 +15,7 @@ from outrider import LLM, AsyncLLM, SamplingParams, SpeculationParams
 from outrider.errors import ConfigError, EngineDeadError
 from outrider.models.shard import split
 from outrider.native.library import library
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 pytestmark = pytest.mark.skipif(library() is None, reason="needs the native library")
 

@@ -14,7 +14,7 @@ import pytest
 from outrider import LLM, SamplingParams
 from outrider.errors import EngineDeadError
 from outrider.native.library import library
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(library() is None, reason="needs the native library")]
 PARAMS = SamplingParams(max_tokens=12, temperature=0.8, seed=3, ignore_eos=True)

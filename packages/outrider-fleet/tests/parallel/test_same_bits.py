@@ -18,13 +18,13 @@ from outrider.native.weights import pack_array
 from outrider.verify.arrays import Floats
 from outrider.weights.loader import load_model
 from outrider_fleet.parallel.load import ParallelGroup
-from tests import tiny
+from tests import small_models
 from tests.arrays import randn
 from tests.families import MEMBERS, VOCAB, build
 
 pytestmark = pytest.mark.skipif(library() is None, reason="needs the native library")
 
-TOKENS = tiny.ids(200, VOCAB)
+TOKENS = small_models.ids(200, VOCAB)
 DTYPES = {"bf16": "bfloat16", "q8": "q8_0", "q4": "q4_1", "fp32": "float32"}
 QUICK = [
     *(("phi4-mini", "bf16"), ("gemma2", "q8"), ("gemma2", "fp32"), ("olmo2", "q8"), ("starcoder2", "q4")),
@@ -70,25 +70,25 @@ def program(model: LoadedModel, spec: CacheSpec) -> list[Floats]:
     """What the passes of two sequences give: prompts in pieces, trees that are rolled back, a slot used again."""
     kv = model.new_cache(spec)
     first = kv.allocate(TOKENS[:40])
-    found = tiny.feed(model, kv, (first, TOKENS[:33]))
+    found = small_models.feed(model, kv, (first, TOKENS[:33]))
     kv.publish_prefix(first, TOKENS[:33])
     second = kv.allocate(TOKENS[:40])  # of a paged cache: with the first one's blocks
-    found += tiny.feed(model, kv, (first, TOKENS[33:40]), (second, TOKENS[kv.length(second) : 40]))
+    found += small_models.feed(model, kv, (first, TOKENS[33:40]), (second, TOKENS[kv.length(second) : 40]))
     found += tree(model, kv, first, keep=(0, 2, 4))
     found += tree(model, kv, second, keep=())
-    found += tiny.feed(model, kv, (second, TOKENS[60:63]), (first, TOKENS[50:51]))
+    found += small_models.feed(model, kv, (second, TOKENS[60:63]), (first, TOKENS[50:51]))
     kv.zero(first)
     kv.truncate_to(first, 0)
-    found += tiny.feed(model, kv, (first, TOKENS[70:75]))
+    found += small_models.feed(model, kv, (first, TOKENS[70:75]))
     kv.free(first)
     third = kv.allocate(TOKENS[:20])
-    found += tiny.feed(model, kv, (third, TOKENS[80:82]))
+    found += small_models.feed(model, kv, (third, TOKENS[80:82]))
     return found + more(model, kv, third)
 
 
 def tree(model: LoadedModel, kv: KVCache, slot: int, keep: tuple[int, ...]) -> list[Floats]:
     base = kv.length(slot)
-    found = tiny.feed(model, kv, (slot, TOKENS[90:96]), parents=(-1, -1, 0, 0, 2, 1))
+    found = small_models.feed(model, kv, (slot, TOKENS[90:96]), parents=(-1, -1, 0, 0, 2, 1))
     kv.keep_path(slot, base, keep)
     return found
 
@@ -112,7 +112,7 @@ def check_same_bits(one: LoadedModel, many: LoadedModel, spec: CacheSpec) -> Non
     wanted, found = program(one, spec), program(many, spec)
     assert len(wanted) == len(found)
     for i, (a, b) in enumerate(zip(wanted, found, strict=True)):
-        assert tiny.identical(a, b), i
+        assert small_models.identical(a, b), i
 
 
 @pytest.mark.parametrize(("member", "dtype"), QUICK)
@@ -148,6 +148,6 @@ def test_partial_sums_would_be_seen(target: str) -> None:
     whole = pack_array(weight, target)(x)  # type: ignore[arg-type]
     halves = [pack_array(weight[:, part], target)(x[:, part]) for part in (slice(0, 128), slice(128, 256))]  # type: ignore[arg-type]
     by_rows = [pack_array(weight[part], target)(x) for part in (slice(0, 48), slice(48, 64))]  # type: ignore[arg-type]
-    assert tiny.identical(np.concatenate(by_rows, 1), whole)
+    assert small_models.identical(np.concatenate(by_rows, 1), whole)
     assert np.allclose(halves[0] + halves[1], whole, atol=1e-3)
-    assert not tiny.identical(halves[0] + halves[1], whole)
+    assert not small_models.identical(halves[0] + halves[1], whole)

@@ -101,7 +101,7 @@ def make_plan(
     settings = {"none": SpeculationParams(draft="none")} | {
         name: SpeculationParams(draft=name, spec_length=MAX_K)
         for name in llm.drafters
-        if not (source_record(name).request_option or source_record(name).is_control)  # needs more than a prompt
+        if not (source_record(name).request_option or source_record(name).is_baseline)  # needs more than a prompt
     }
     pieces = 1 + len(settings) * (1 + len(learn))
     each = 1 + len(test) * _rounds(test) if verify and test else 0

@@ -18,7 +18,7 @@ from outrider_lab.agreement import Agreement, NgramCounts, TargetText
 from outrider_lab.comparison import compare
 from outrider_lab.measure import Measurements
 from outrider_lab.plan import make_plan, with_seed
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 SAMPLED = SamplingParams(temperature=1.0)
 

@@ -9,7 +9,7 @@ import pytest
 
 from outrider import LLM
 from outrider_lab.figures import session, theory_plots
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from outrider_lab.measure import (
     measure_settings,
     truncate_rounds,
 )
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 
 @pytest.fixture(scope="module")

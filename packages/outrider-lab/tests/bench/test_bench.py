@@ -18,7 +18,7 @@ from outrider_lab.bench.process import PeerProcess
 from outrider_lab.bench.regret import regret
 from outrider_lab.bench.summary import BackendResult, paired_ratio
 from outrider_lab.data.workloads import Question
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 PARAMS = SamplingParams(max_tokens=10, ignore_eos=True)
 PROMPTS = [[5, 6, 7], [8, 9], [10, 11, 12, 13]]

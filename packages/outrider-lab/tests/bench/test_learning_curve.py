@@ -13,9 +13,9 @@ from benchmarks import drafts, learning_curve
 from benchmarks.power_law import chain_tau, fit
 from outrider.errors import ConfigError
 from outrider_train.report import card as report
+from tests.model_folders import model_folder
 from tests.paths import LAB
 from tests.training import small
-from tests.whole import model_folder
 
 
 def test_a_known_law_is_found_and_its_interval_holds_the_truth() -> None:

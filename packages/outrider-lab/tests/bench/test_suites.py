@@ -16,7 +16,7 @@ from outrider_lab.bench.arrivals import ServedRequest
 from outrider_lab.bench.conversing import Conversing, conversation_ids
 from outrider_lab.data import suites
 from tests.cli.test_cli import outcome, run
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 SPEC = [
     {"question_id": 1, "category": "writing", "turns": ["one two", "again"]},

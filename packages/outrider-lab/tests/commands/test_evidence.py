@@ -14,7 +14,7 @@ from outrider_lab.figures import session, theory_plots
 from outrider_lab.priors import MEASURED_ALPHA
 from outrider_lab.theory import expected_tokens
 from tests.cli.test_cli import outcome, run
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 
 @pytest.fixture(scope="module")

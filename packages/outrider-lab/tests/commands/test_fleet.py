@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from outrider.cli.main import app
 from outrider.errors import OutriderError
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 MACHINE = {"name": "toy", "target_ms_by_rows": {"1": 10, "256": 50}, "kv_tokens": 50_000}
 QUICK = ("--duration", "2", "--input-len", "64", "--output-len", "8-32")

@@ -17,9 +17,9 @@ from outrider.config.setting import parse_source
 from outrider.drafters import Draft, Drafter, DrafterContext, RequestView, SingleRequestDrafter, registry
 from outrider_lab import plan
 from outrider_lab.certify import enumeration
+from tests.model_folders import model_folder
 from tests.paths import ROOT
 from tests.server.live import Live
-from tests.whole import model_folder
 
 RECORD = DraftSource(
     name="stutter",

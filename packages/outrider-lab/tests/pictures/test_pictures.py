@@ -16,7 +16,7 @@ from outrider.engine.stats import RequestStats
 from outrider.errors import InvalidRequestError
 from outrider.utils import notebook
 from outrider.verify.draft import DraftReport
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 REPORT = DraftReport((7, 8, 9, 7), (-1, -1, 0, 2), ("suffix",) * 4, (0.9, 0.1, 0.5, 0.2), (0, 2), 4, 4)
 """Root - 7 - 9 - 7, and 8 beside the first; 7 and 9 were accepted."""

@@ -26,9 +26,9 @@ from outrider_multimodal.encoder_decoder import EncoderInput
 from outrider_multimodal.encoder_decoder.cross import NativeCrossKeys, TorchCrossKeys
 from outrider_multimodal.encoder_decoder.model import EncoderDecoderModel
 from outrider_multimodal.weights import ENCODER_DECODERS
-from tests import encoder_decoders, tiny
+from tests import encoder_decoders, small_models
 
-SOURCE = tiny.ids(37, 90)
+SOURCE = small_models.ids(37, 90)
 OUTPUT = [3, 17, 4, 50, 80, 2, 9, 33, 71, 12]
 
 
@@ -82,27 +82,27 @@ def test_logits_of_whisper_are_those_of_transformers(heads: int, tmp_path: Path)
 @pytest.mark.parametrize("family", ["t5 1.1", "bart", "whisper"])
 def test_rows_do_not_depend_on_the_passes_they_are_read_in(family: str, dtype: DTypeName, tmp_path: Path) -> None:
     model, given = _some(family, dtype, tmp_path)
-    tokens = tiny.ids(24, 90, seed=3)
+    tokens = small_models.ids(24, 90, seed=3)
     whole = logits(model, given, tokens)
     for counts in ([1] * 24, [5, 3, 16], [17, 7]):
-        assert tiny.identical(logits(model, given, tokens, *counts), whole)
+        assert small_models.identical(logits(model, given, tokens, *counts), whole)
 
 
 @pytest.mark.parametrize("family", ["t5 1.1", "whisper"])
 def test_rows_do_not_depend_on_other_sequences_or_refused_nodes(family: str, tmp_path: Path) -> None:
     model, given = _some(family, "float32", tmp_path)
     other = EncoderInput.of_tokens(SOURCE[::-1]) if given.is_text else EncoderInput(encoder_decoders.mel(7))
-    tokens, further = tiny.ids(9, 90, seed=3), tiny.ids(4, 90, seed=5)
+    tokens, further = small_models.ids(9, 90, seed=3), small_models.ids(4, 90, seed=5)
     expected = logits(model, given, tokens + further)[-4:]
     cache = model.new_cache(CacheSpec(slots=2, max_seq_len=model.config.max_seq_len))
     first, second = cache.allocate(), cache.allocate()
     other.attach(model, cache, first)
     given.attach(model, cache, second)
-    tiny.feed(model, cache, (first, tiny.ids(5, 90)), (second, tokens))
+    small_models.feed(model, cache, (first, small_models.ids(5, 90)), (second, tokens))
     parents = [-1, -1, 1, 1, 3, 4]  # nodes 1, 3, 4 and 5 are the text
     nodes = [7, further[0], 9, *further[1:]]
-    found = tiny.feed(model, cache, (first, nodes), (second, nodes), parents=parents)[1]
-    assert tiny.identical(found[[1, 3, 4, 5]], expected)
+    found = small_models.feed(model, cache, (first, nodes), (second, nodes), parents=parents)[1]
+    assert small_models.identical(found[[1, 3, 4, 5]], expected)
 
 
 def _some(family: str, dtype: DTypeName, folder: Path) -> tuple[EncoderDecoderModel, EncoderInput]:

@@ -11,10 +11,10 @@ import torch
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.errors import IncompatibleDraftError, InvalidRequestError
 from outrider_multimodal.encoder_decoder.model import EncoderDecoderModel
-from tests import encoder_decoders, tiny
-from tests.whole import model_folder
+from tests import encoder_decoders, small_models
+from tests.model_folders import model_folder
 
-SOURCES = [tiny.ids(n, 90, seed=n) for n in (3, 30, 17)]
+SOURCES = [small_models.ids(n, 90, seed=n) for n in (3, 30, 17)]
 GREEDY = SamplingParams(max_tokens=12, temperature=0)
 
 

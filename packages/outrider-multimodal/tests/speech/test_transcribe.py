@@ -31,7 +31,7 @@ from outrider_multimodal.speech import (
 )
 from outrider_multimodal.speech.rules import SpeechConstraint
 from tests import encoder_decoders as e
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 OPTIONS = TranscriptionOptions(
     language="en", temperatures=(0.0,), compression_ratio_threshold=None, log_prob_threshold=None,

@@ -18,7 +18,7 @@ import uvicorn
 
 from outrider.errors import OutriderError
 from outrider.llm import LLM
-from outrider.utils.garbage import keep_loaded
+from outrider.utils.garbage import freeze_gc
 from outrider_server.app import create_app
 from outrider_server.http.context import log_sharing
 from outrider_server.http.idle_connections import IdleConnections
@@ -53,7 +53,7 @@ def serve(settings: ServerSettings, model: str, **options: Any) -> int:
     server = UvicornServer(models, listener)
     loading = threading.Thread(target=server.load, args=(model, options), name="outrider-load", daemon=True)
     if loaders:
-        keep_loaded()  # before any model is, as that may be unloaded
+        freeze_gc()  # before any model is, as that may be unloaded
     else:
         loading.start()
     return run(server, listener, loading.is_alive)
@@ -140,7 +140,7 @@ class UvicornServer(uvicorn.Server):
         """On a thread of its own: load the model, then serve it; or end the server."""
         try:
             llm = LLM(model, **options)
-            keep_loaded()
+            freeze_gc()
             self.models.services[0].attach(llm, on_death=self.engine_died)
         except BaseException as error:  # noqa: BLE001  told by the main thread, as its exit
             self.failure = error

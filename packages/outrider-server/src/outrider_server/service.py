@@ -19,7 +19,7 @@ from outrider.llm import LLM
 from outrider.models.inputs import EncodedPrompt
 from outrider.tokenizer.chat_template import MAX_CHARACTERS
 from outrider.tokenizer.tokenizer import Tokenizer
-from outrider.verify.shapes import levels_wanted, nodes_wanted
+from outrider.verify.shapes import max_depth, max_nodes
 from outrider.verify.verifiers import VERIFIERS
 from outrider_server.answer.formats import PLAIN, AnswerFormat
 from outrider_server.executors import Executors
@@ -201,10 +201,10 @@ def draft_size(llm: LLM, speculation: SpeculationParams) -> int:
 
     A level of a length that the engine chooses is only drafted if it pays, and counts once.
     """
-    depth = levels_wanted(speculation, adaptive=True)
+    depth = max_depth(speculation, adaptive=True)
     fixed = speculation.spec_length != "auto"
     level = max((_level_cost(llm, name) for name in speculation.combination.names if fixed), default=1.0)
-    return max(math.ceil(depth * level), nodes_wanted(speculation, depth))
+    return max(math.ceil(depth * level), max_nodes(speculation, depth))
 
 
 def _level_cost(llm: LLM, source: str) -> float:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_folders import model_folder
 from tests.server.conftest import load
 from tests.server.live import Live
 from tests.server.test_chat import TEMPLATE, _set_template
-from tests.whole import model_folder
 
 
 @pytest.fixture(scope="session")

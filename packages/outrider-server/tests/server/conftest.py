@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from outrider import LLM
+from tests.model_folders import model_folder
 from tests.server.live import Live
-from tests.whole import model_folder
 
 
 @pytest.fixture(scope="session")

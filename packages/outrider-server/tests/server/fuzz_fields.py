@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outrider import LLM
+from tests.model_folders import model_folder
 from tests.server.largest import Case, cases
 from tests.server.live import Live
-from tests.whole import model_folder
 
 TICK = 0.002  # seconds
 TRIES = 4

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.model_folders import model_folder
 from tests.server.conftest import load
 from tests.server.live import Live
 from tests.server.scripted import saying
-from tests.whole import model_folder
 
 PATH = "/v1/chat/completions"
 ASK = [{"role": "user", "content": "hello"}]

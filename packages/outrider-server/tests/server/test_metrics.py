@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from outrider import LLM, SpeculationParams
 from outrider_fleet.metrics import FleetMetrics
-from outrider_fleet.pool import Pool
+from outrider_fleet.pool import ReplicaPool
 from outrider_fleet.routing import RoundRobinRouter
 from outrider_server.openai.schema.speculation import NAMED_HERE, SpeculationOptions
 from tests.paths import ROOT
@@ -86,7 +86,7 @@ def test_counters_agree_with_what_clients_saw(llm: LLM) -> None:
 def test_the_dashboard_shows_metrics_that_exist(live: Live) -> None:
     live.post(PATH, {"prompt": [5, 6, 5, 6, 5, 6], "max_tokens": 20, "logit_bias": {"5": 90}, "temperature": 0})
     fleet = CollectorRegistry()
-    FleetMetrics(fleet).watch(Pool(RoundRobinRouter()))
+    FleetMetrics(fleet).watch(ReplicaPool(RoundRobinRouter()))
     text = live.client.get("/metrics").text + generate_latest(fleet).decode()
     families = list(text_string_to_metric_families(text))
     known = {sample.name for family in families for sample in family.samples}

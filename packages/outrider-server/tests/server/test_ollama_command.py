@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.cli.test_cli import run
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 
 @pytest.fixture(scope="module")

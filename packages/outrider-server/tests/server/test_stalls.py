@@ -19,13 +19,13 @@ import pytest
 from outrider import LLM
 from outrider_server import generation
 from outrider_server.http.long_json import to_long_json
+from tests.model_folders import model_folder
 from tests.server.conftest import load
 from tests.server.fuzz_fields import LoopLag, loop_of, measured
 from tests.server.largest import cases
 from tests.server.live import Live, wait_until
 from tests.server.stress.process import Process
 from tests.tokenizer.vocabularies import byte_level
-from tests.whole import model_folder
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 PLAIN = {"prompt": "hello", "max_tokens": 2}

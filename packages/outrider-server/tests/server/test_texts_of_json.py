@@ -11,9 +11,9 @@ import pytest
 from outrider import LLM
 from outrider_server.http.body_limits import MAX_CONTAINERS, MAX_ELEMENTS, MAX_ESCAPES, check_texts
 from outrider_server.http.errors import ApiError
+from tests.model_folders import model_folder
 from tests.server.live import Live
 from tests.tokenizer.vocabularies import byte_level
-from tests.whole import model_folder
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}"
 TEMPLATE += "{% endfor %}{% endfor %}{{ tools or '' }}"

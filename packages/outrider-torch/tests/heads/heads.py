@@ -1,4 +1,4 @@
-"""Heads of every kind for the models of ``tests.tiny``."""
+"""Heads of every kind for the models of ``tests.small_models``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from outrider.drafters.heads import HeadConfig, TargetFingerprint
 from outrider.drafters.heads.fingerprint import fingerprint_rows
 from outrider.models.config import ModelConfig
 from outrider_torch.heads import make_head
-from tests import tiny
+from tests import small_models
 
 LAYER = {"num_heads": 6, "num_kv_heads": 2, "head_dim": 8, "intermediate_size": 64, "max_seq_len": 128}
 
 
 def target_of(config: ModelConfig, seed: int = 0) -> TargetFingerprint:
-    rows = tiny.tensors(config, seed)["model.embed_tokens.weight"][fingerprint_rows(config.vocab_size)]
+    rows = small_models.tensors(config, seed)["model.embed_tokens.weight"][fingerprint_rows(config.vocab_size)]
     return TargetFingerprint.of(config, rows, "tiny")
 
 
@@ -33,7 +33,7 @@ def config(kind: str, **changes: Any) -> HeadConfig:
         own |= LAYER | {"num_layers": 2, "selector_rank": 4}
     if kind in ("eagle3", "dflash"):
         own |= {"feature_layers": (1, 2), "draft_vocab_size": 32}
-    model = tiny.config()
+    model = small_models.config()
     sizes = {"hidden_size": model.hidden_size, "vocab_size": model.vocab_size}
     return HeadConfig(kind=kind, target=target_of(model), **(sizes | own | changes))
 

@@ -20,7 +20,7 @@ from outrider_torch.heads.eagle import EagleLayer, apply_rotary, rotary
 from outrider_torch.heads.medusa import MedusaHeads
 from outrider_torch.heads.vocabulary import ScoringHead
 from outrider_torch.kernels.rope import rotations
-from tests import tiny
+from tests import small_models
 from tests.heads import heads
 
 D = 48
@@ -113,7 +113,7 @@ def test_eagle31_norms_what_is_fused_and_what_is_fed_on() -> None:
 def test_rotary_positions_are_the_targets() -> None:
     x = torch.randn(7, 2, 8)
     cos, sin = rotary(torch.arange(7), heads.config("eagle"))
-    config = tiny.config()
+    config = small_models.config()
     by = rotations(inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling), 7)
     pairs = torch.view_as_complex(x.unflatten(-1, (2, 4)).transpose(-1, -2).contiguous()) * by
     expected = torch.view_as_real(pairs).transpose(-1, -2).flatten(-2)
@@ -122,11 +122,11 @@ def test_rotary_positions_are_the_targets() -> None:
 
 def test_a_head_of_another_target_is_refused_by_name() -> None:
     config = heads.config("medusa")
-    config.check_target(heads.target_of(tiny.config()))
+    config.check_target(heads.target_of(small_models.config()))
     with pytest.raises(IncompatibleDraftError, match=r"tiny.*another"):
         config.check_target(heads.other_target(config))
     with pytest.raises(IncompatibleDraftError, match="hidden size"):
-        config.check_target(heads.target_of(tiny.config(), seed=1))
+        config.check_target(heads.target_of(small_models.config(), seed=1))
 
 
 TARGET = heads.config("eagle3").to_json()["target"]
@@ -183,7 +183,7 @@ def test_fields_that_a_kind_does_not_need_are_checked_too(tmp_path: Path) -> Non
 
 
 def test_names_in_messages_are_short() -> None:
-    own = heads.target_of(tiny.config())
+    own = heads.target_of(small_models.config())
     assert len(replace(own, name="n" * 9000, family="f" * 9000, digest="d" * 9000).facts()) < 300
 
 

@@ -19,11 +19,11 @@ from outrider.errors import IncompatibleDraftError, ModelFormatError, OutriderEr
 from outrider_torch.heads import load_head
 from outrider_torch.heads.diffusion import DiffusionHead
 from outrider_torch.heads.eagle import EagleLayer
-from tests import tiny
+from tests import small_models
 from tests.heads import heads
 
-MODEL = tiny.config()
-EMBEDDING = tiny.tensors(MODEL)["model.embed_tokens.weight"]
+MODEL = small_models.config()
+EMBEDDING = small_models.tensors(MODEL)["model.embed_tokens.weight"]
 TARGET = (heads.target_of(MODEL), EMBEDDING[fingerprint_rows(MODEL.vocab_size)])
 
 

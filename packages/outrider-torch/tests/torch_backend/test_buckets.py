@@ -18,7 +18,7 @@ from outrider.verify.tree import ancestor_mask, depths, path_to
 from outrider_torch.cuda_graphs.buckets import Bucket, bucket_for, split_at
 from outrider_torch.cuda_graphs.graphs import CudaGraphRunner
 from outrider_torch.models.llama import LlamaModel
-from tests import tiny
+from tests import small_models
 from tests.models.tape import TapeCapture
 from tests.pairwise import slow_unless, spread
 
@@ -32,7 +32,7 @@ DIMS: dict[str, dict[str, Any]] = {
 
 def pair(**dims: Any) -> tuple[LlamaModel, LlamaModel, TapeCapture]:
     """The same model twice: as ever, and in fixed shapes, replayed from tapes."""
-    plain, fixed = (tiny.torch_llama(max_seq_len=LENGTH, **dims) for _ in range(2))
+    plain, fixed = (small_models.torch_llama(max_seq_len=LENGTH, **dims) for _ in range(2))
     capture = TapeCapture()
     fixed._fixed = CudaGraphRunner(fixed._on_grid, fixed.device, capture)
     return plain, fixed, capture
@@ -45,7 +45,7 @@ def spec(kind: str, slots: int = 1) -> CacheSpec:
 def batch(*spans: tuple[Span, Sequence[int]], seed: int = 0, **more: Any) -> ForwardBatch:
     """Random tokens at the given positions."""
     positions = [p for _, own in spans for p in own]
-    tokens = tiny.ids(len(positions), seed=seed)
+    tokens = small_models.ids(len(positions), seed=seed)
     given = {"logit_rows": None} | more
     return ForwardBatch(tokens, positions, tuple(span for span, _ in spans), **given)
 
@@ -165,13 +165,13 @@ def test_only_its_own_rows_are_written_and_the_spare_one_is_never_read(kind: str
     _, model, _ = pair()
     cache = model.new_cache(spec(kind, 3))
     slots = [cache.allocate() for _ in range(3)]
-    tiny.feed(model, cache, *((slot, tiny.ids(50, seed=slot)) for slot in slots))
+    small_models.feed(model, cache, *((slot, small_models.ids(50, seed=slot)) for slot in slots))
     pools = [*cache.pool.k, *cache.pool.v]
     for rows in pools:
         rows[cache.pool.spare] = float("nan")
     before = [rows.clone() for rows in pools]
     for _ in range(3):
-        logits = tiny.feed(model, cache, *((slot, tiny.ids(5)) for slot in slots))
+        logits = small_models.feed(model, cache, *((slot, small_models.ids(5)) for slot in slots))
         assert not any(bool(np.isnan(part).any()) for part in logits)
         for slot in slots:
             cache.truncate_to(slot, 50)
@@ -193,15 +193,17 @@ def test_bits_do_not_depend_on_what_fills_the_bucket() -> None:
     _, model, _ = pair()
     cache = model.new_cache(spec("contiguous", 3))
     slots = [cache.allocate() for _ in range(3)]
-    tiny.feed(model, cache, *((slot, tiny.ids(40, seed=slot)) for slot in slots))
+    small_models.feed(model, cache, *((slot, small_models.ids(40, seed=slot)) for slot in slots))
     found = []
     for others in (slots[1:], slots[2:], slots[:0:-1]):
-        logits = tiny.feed(model, cache, (slots[0], tiny.ids(3)), *((slot, tiny.ids(4, seed=slot)) for slot in others))
+        logits = small_models.feed(
+            model, cache, (slots[0], small_models.ids(3)), *((slot, small_models.ids(4, seed=slot)) for slot in others)
+        )
         found.append(logits[0])
         for slot in slots:
             cache.truncate_to(slot, 40)
     assert len(model._fixed.captured(cache)) == 1  # type: ignore[union-attr]  # three sequences; two were run once
-    assert tiny.identical(found[0], found[2])
+    assert small_models.identical(found[0], found[2])
 
 
 BASE = Bucket(sequences=1, rows=1, keys=512, width=1, scored=1, block=512)
@@ -226,12 +228,12 @@ BASE = Bucket(sequences=1, rows=1, keys=512, width=1, scored=1, block=512)
     ],
 )
 def test_which_bucket(work: ForwardBatch, bucket: Bucket | None) -> None:
-    cache = tiny.torch_llama(max_seq_len=LENGTH).new_cache(spec("contiguous"))
+    cache = small_models.torch_llama(max_seq_len=LENGTH).new_cache(spec("contiguous"))
     assert bucket_for(work, cache) == bucket
 
 
 def test_long_contexts_of_many_are_not_padded() -> None:
-    cache = tiny.torch_llama(max_seq_len=8192).new_cache(CacheSpec(max_seq_len=8192))
+    cache = small_models.torch_llama(max_seq_len=8192).new_cache(CacheSpec(max_seq_len=8192))
     few, many = (batch(*(chain(i, 5000, 1) for i in range(n))) for n in (8, 9))
     assert bucket_for(few, cache) == Bucket(8, 1, 8192, 1, 8, 512)
     assert bucket_for(many, cache) == Bucket(16, 1, 8192, 1, 16, 512)
@@ -241,7 +243,7 @@ def test_long_contexts_of_many_are_not_padded() -> None:
 
 
 def test_keys_of_hundreds_of_sequences_are_rounded_up_to_blocks() -> None:
-    cache = tiny.torch_llama(max_seq_len=8192).new_cache(CacheSpec(max_seq_len=8192))
+    cache = small_models.torch_llama(max_seq_len=8192).new_cache(CacheSpec(max_seq_len=8192))
     few, many = (bucket_for(batch(*(chain(i, 1100, 1) for i in range(n))), cache) for n in (32, 100))
     assert few is not None
     assert many is not None

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider_torch.kernels.serial import elementwise
-from tests import tiny
+from tests import small_models
 
 
 @pytest.mark.parametrize("width", [5, 33, 40, 64, 72, 112, 1000])
@@ -21,5 +21,5 @@ def test_rows_do_not_depend_on_each_other(function: Callable[[Tensor], Tensor], 
     whole = elementwise(function, x)
     torch.testing.assert_close(whole, function(x))
     for count in (1, 3, 5, 33, 53):
-        assert tiny.identical(elementwise(function, x[:count]), whole[:count]), count
-        assert tiny.identical(elementwise(function, x[count:].contiguous()), whole[count:]), count
+        assert small_models.identical(elementwise(function, x[:count]), whole[:count]), count
+        assert small_models.identical(elementwise(function, x[count:].contiguous()), whole[count:]), count

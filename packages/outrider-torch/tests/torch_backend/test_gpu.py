@@ -14,9 +14,9 @@ from outrider.cache import CacheSpec
 from outrider.config import ModelOptions
 from outrider.weights.loader import load_model
 from outrider_torch.models.llama import LlamaModel
-from tests import tiny
+from tests import small_models
+from tests.model_folders import model_folder
 from tests.paths import LAB
-from tests.whole import model_folder
 
 pytestmark = [
     pytest.mark.gpu,
@@ -30,7 +30,7 @@ def test_logits_agree_with_the_cpu(tmp_path: Path) -> None:
     for device in ("cpu", "cuda"):
         model = load_model(folder, ModelOptions(dtype="float32", device=device))
         cache = model.new_cache(CacheSpec(max_seq_len=128))
-        logits[device] = tiny.feed(model, cache, (cache.allocate(), [5, 9, 30, 7, 7, 61]))[0]
+        logits[device] = small_models.feed(model, cache, (cache.allocate(), [5, 9, 30, 7, 7, 61]))[0]
     assert np.allclose(logits["cpu"], logits["cuda"], atol=1e-4)
 
 

@@ -20,21 +20,23 @@ from outrider.weights.loader import load_model
 from outrider_torch.cuda_graphs.buckets import Bucket, Grid
 from outrider_torch.cuda_graphs.graphs import CudaCapture, CudaGraphRunner
 from outrider_torch.models.llama import LlamaModel
-from tests import tiny
-from tests.rig import engine, request, run
-from tests.whole import model_folder
+from tests import small_models
+from tests.model_folders import model_folder
+from tests.small_engines import engine, request, run
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 
-CONFIG = tiny.config(max_seq_len=600)
+CONFIG = small_models.config(max_seq_len=600)
 PARENTS = ((-1, 0), (-1, 0, 1, 2), (-1, -1, 0, 0), (-1, -1, 0, 0, 1, 1, 2))
 
 
 def on_cuda(fixed_shapes: bool | None) -> LlamaModel:
-    return LlamaModel(CONFIG, tiny.tensors(CONFIG), dtype=torch.float32, device="cuda", fixed_shapes=fixed_shapes)
+    return LlamaModel(
+        CONFIG, small_models.tensors(CONFIG), dtype=torch.float32, device="cuda", fixed_shapes=fixed_shapes
+    )
 
 
 def runs_of(model: LlamaModel) -> CudaGraphRunner:
@@ -45,15 +47,15 @@ def runs_of(model: LlamaModel) -> CudaGraphRunner:
 def opened(model: LlamaModel, kind: CacheKind, slots: int = 4) -> tuple[KVCache, list[int]]:
     cache = model.new_cache(CacheSpec(slots=slots, max_seq_len=CONFIG.max_seq_len, kind=kind))
     taken = [cache.allocate() for _ in range(slots)]
-    tiny.feed(model, cache, *((slot, tiny.ids(40 + slot, seed=slot)) for slot in taken))
+    small_models.feed(model, cache, *((slot, small_models.ids(40 + slot, seed=slot)) for slot in taken))
     return cache, taken
 
 
 def decode(model: LlamaModel, cache: KVCache, slots: Sequence[int], parents: Sequence[int], seed: int) -> list[Floats]:
     """The same tree below every slot, fed and forgotten."""
     before = [cache.length(slot) for slot in slots]
-    work = [(slot, tiny.ids(len(parents), seed=seed + slot)) for slot in slots]
-    logits = tiny.feed(model, cache, *work, parents=parents)
+    work = [(slot, small_models.ids(len(parents), seed=seed + slot)) for slot in slots]
+    logits = small_models.feed(model, cache, *work, parents=parents)
     for slot, length in zip(slots, before, strict=True):
         cache.truncate_to(slot, length)
     return logits
@@ -78,7 +80,7 @@ def test_the_same_bucket_gives_the_same_bits() -> None:
     first, *others = (decode(model, cache, slots, PARENTS[1], seed=1) for _ in range(4))
     assert len(runs_of(model).captured(cache)) == 1
     for other in others[1:]:  # the first run was not captured
-        assert all(tiny.identical(a, b) for a, b in zip(others[0], other, strict=True))
+        assert all(small_models.identical(a, b) for a, b in zip(others[0], other, strict=True))
     assert all(np.allclose(a, b, atol=1e-4) for a, b in zip(first, others[0], strict=True))
 
 
@@ -132,7 +134,7 @@ def test_an_engine_on_graphs_generates_the_same(kind: CacheKind) -> None:
         model = on_cuda(fixed_shapes)
         served = engine(model, slots=4, kind=kind)
         asked = [
-            request(tiny.ids(9 + i, seed=i) * 2, SamplingParams(max_tokens=30), id=str(i), draft=draft)
+            request(small_models.ids(9 + i, seed=i) * 2, SamplingParams(max_tokens=30), id=str(i), draft=draft)
             for i, draft in enumerate(("none", "ngram", "model", "layer_skip", "lookahead"))
         ]
         run(served, *asked)

@@ -19,15 +19,15 @@ from outrider.models.batch import ForwardOutput
 from outrider.verify.arrays import Floats
 from outrider_torch.cuda_graphs.graphs import CudaGraphRunner
 from outrider_torch.models.llama import LlamaModel
-from tests import tiny
+from tests import small_models
 from tests.models.tape import TapeCapture
-from tests.rig import engine, request, run
+from tests.small_engines import engine, request, run
 
 SPEC = CacheSpec(slots=4, max_seq_len=128)
 
 
 def fixed(capture: Any, **limits: int) -> tuple[LlamaModel, CudaGraphRunner]:
-    model = tiny.torch_llama()
+    model = small_models.torch_llama()
     model._fixed = CudaGraphRunner(model._on_grid, model.device, capture, **limits)
     return model, model._fixed
 
@@ -35,14 +35,14 @@ def fixed(capture: Any, **limits: int) -> tuple[LlamaModel, CudaGraphRunner]:
 def decode(model: LlamaModel, cache: KVCache, tokens: list[int], slot: int = 0) -> Floats:
     """Feed and forget."""
     length = cache.length(slot)
-    logits = tiny.feed(model, cache, (slot, tokens))[0]
+    logits = small_models.feed(model, cache, (slot, tokens))[0]
     cache.truncate_to(slot, length)
     return logits
 
 
 def opened(model: LlamaModel) -> KVCache:
     cache = model.new_cache(SPEC)
-    tiny.feed(model, cache, (cache.allocate(), tiny.ids(50)))
+    small_models.feed(model, cache, (cache.allocate(), small_models.ids(50)))
     return cache
 
 
@@ -53,8 +53,8 @@ def test_the_second_run_is_captured_and_others_are_replayed() -> None:
     seen = [(decode(model, cache, [t]), len(capture.tapes), len(runs.captured(cache))) for t in (3, 3, 3, 5)]
     assert [(tapes, graphs) for _, tapes, graphs in seen] == [(0, 0), (1, 1), (1, 1), (1, 1)]
     assert capture.tapes[0].replays == 3
-    assert tiny.identical(seen[0][0], seen[1][0])
-    assert tiny.identical(seen[0][0], seen[2][0])  # nor has the last replay written over it
+    assert small_models.identical(seen[0][0], seen[1][0])
+    assert small_models.identical(seen[0][0], seen[2][0])  # nor has the last replay written over it
     assert not np.allclose(seen[0][0], seen[3][0])
 
 
@@ -75,7 +75,7 @@ def test_every_cache_has_its_own_and_takes_them_along() -> None:
     caches = [opened(model) for _ in range(2)]
     for cache in caches:
         for token in (3, 3, 4):
-            expected = decode(tiny.torch_llama(), opened(tiny.torch_llama()), [token])
+            expected = decode(small_models.torch_llama(), opened(small_models.torch_llama()), [token])
             assert np.allclose(decode(model, cache, [token]), expected, atol=1e-4)
     assert [len(runs.captured(cache)) for cache in caches] == [1, 1]
     gone = weakref.ref(caches.pop())
@@ -99,13 +99,13 @@ class Failing:
 
 
 def test_a_capture_that_fails_is_said_once_and_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    capture, plain = Failing(), tiny.torch_llama()
+    capture, plain = Failing(), small_models.torch_llama()
     model, runs = fixed(capture)
     ours, theirs = opened(model), opened(plain)
     decode(model, ours, [3])
     with caplog.at_level(logging.WARNING, "outrider"):
         for tokens in ([3], [4], [5, 6], [5, 6]):
-            assert tiny.identical(decode(model, ours, tokens), decode(plain, theirs, tokens))
+            assert small_models.identical(decode(model, ours, tokens), decode(plain, theirs, tokens))
     assert capture.tries == 1
     assert runs.failed
     assert not runs._shapes
@@ -114,21 +114,21 @@ def test_a_capture_that_fails_is_said_once_and_changes_nothing(caplog: pytest.Lo
 
 
 def test_a_cpu_has_no_use_for_them_unless_asked() -> None:
-    assert tiny.torch_llama()._fixed is None
-    c = tiny.config()
-    asked = LlamaModel(c, tiny.tensors(c), dtype=torch.float32, fixed_shapes=True)
+    assert small_models.torch_llama()._fixed is None
+    c = small_models.config()
+    asked = LlamaModel(c, small_models.tensors(c), dtype=torch.float32, fixed_shapes=True)
     cache = opened(asked)
-    wanted = decode(tiny.torch_llama(), opened(tiny.torch_llama()), [3])
+    wanted = decode(small_models.torch_llama(), opened(small_models.torch_llama()), [3])
     for _ in range(3):
         assert np.allclose(decode(asked, cache, [3]), wanted, atol=1e-4)
     assert asked._fixed is not None
     assert asked._fixed.captured(cache) == []
 
 
-CONFIG = tiny.config(tie_embeddings=False, max_seq_len=256)
-WEIGHTS = tiny.tensors(CONFIG)
+CONFIG = small_models.config(tie_embeddings=False, max_seq_len=256)
+WEIGHTS = small_models.tensors(CONFIG)
 WEIGHTS["lm_head.weight"] *= 3  # as sure of itself as a trained model is
-NOISE = tiny.tensors(CONFIG, seed=9)
+NOISE = small_models.tensors(CONFIG, seed=9)
 SMALL = {name: 0.92 * w + 0.08 * NOISE[name] for name, w in WEIGHTS.items()}
 
 SPECULATION: list[dict[str, Any]] = [
@@ -147,7 +147,7 @@ SPECULATION: list[dict[str, Any]] = [
 def requests() -> list[Request]:
     return [
         request(
-            tiny.ids(5 + 9 * i, seed=i) * 2,
+            small_models.ids(5 + 9 * i, seed=i) * 2,
             SamplingParams(max_tokens=30, temperature=float(i % 2), seed=i),
             id=str(i),
             **speculation,
@@ -183,7 +183,7 @@ def test_hundreds_of_requests_that_come_and_go_stay_in_fixed_shapes() -> None:
             model._fixed = CudaGraphRunner(model._on_grid, model.device)
         asked = [
             request(
-                tiny.ids(4 + i * 7 % 60, seed=i),
+                small_models.ids(4 + i * 7 % 60, seed=i),
                 SamplingParams(max_tokens=5 + i % 2, temperature=float(i % 2), seed=i),
                 id=str(i),
                 draft="none",

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from outrider_torch.kernels.linear.linear import TorchLinear
-from tests import tiny
+from tests import small_models
 
 
 @pytest.mark.parametrize("in_features", [100, 576])
@@ -17,4 +17,4 @@ def test_torch_linear_layers(in_features: int) -> None:
     x = torch.randn(33, in_features, generator=generator)
     whole = layer(x)
     for n in range(1, 33):
-        assert tiny.identical(layer(x[-n:]), whole[-n:])
+        assert small_models.identical(layer(x[-n:]), whole[-n:])

@@ -20,7 +20,7 @@ from outrider.models.base import HeadTarget
 from outrider.models.toy import TableModel
 from outrider_torch.heads import make_head
 from tests.heads import heads as trained
-from tests.rig import engine
+from tests.small_engines import engine
 
 KINDS = ("medusa", "blockwise", "pass", "eagle", "eagle3", "dflash")
 
@@ -51,7 +51,7 @@ def served(target: HeadTarget, *heads: nn.Module, **options: Any) -> Engine:
 
 
 def random_head(kind: str, seed: int = 0, **changes: Any) -> nn.Module:
-    """For ``tests.tiny`` models."""
+    """For ``tests.small_models`` models."""
     return trained.random(kind, seed, **changes)[0]
 
 

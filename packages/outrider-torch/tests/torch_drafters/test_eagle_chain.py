@@ -22,7 +22,7 @@ from outrider.native.library import library
 from outrider.verify.draft import Draft
 from outrider_torch.heads import head_weights
 from outrider_torch.heads.eagle import EagleLayer
-from tests import tiny
+from tests import small_models
 from tests.drafters.views import request
 from tests.torch_drafters.heads import random_head
 
@@ -37,11 +37,11 @@ HEADS: list[dict[str, Any]] = [
     {"fc_norm": True, "norm_output": True},
     {"calibration": FIT},
 ]
-PROMPT = tiny.ids(12)
+PROMPT = small_models.ids(12)
 
 
 def drafter(head: dict[str, Any], *, tied: bool, cache: str = "paged", kind: str = "eagle3") -> Any:
-    target = tiny.llama("int8", tie_embeddings=tied, max_seq_len=64)
+    target = small_models.llama("int8", tie_embeddings=tied, max_seq_len=64)
     spec = CacheSpec(slots=3, max_seq_len=64, kind=cache, block_size=4)  # type: ignore[arg-type]
     return made(random_head(kind, **head), target, spec)
 
@@ -61,7 +61,7 @@ def ask(source: EagleDrafter, *views: Request, seed: int = 0) -> list[Draft]:
     for view in views:
         source.start(view)
         generator = torch.Generator().manual_seed(seed)
-        width = len(source.feature_layers) * tiny.llama("int8").config.hidden_size
+        width = len(source.feature_layers) * small_models.llama("int8").config.hidden_size
         rows = torch.randn(len(view.tokens) - 1, width, generator=generator).numpy()
         source.read(view, 0, rows[:7])
         source.read(view, 7, rows[7:])
@@ -93,7 +93,7 @@ def test_rows_of_a_draft_are_given_back_and_the_next_one_goes_on(cache: str) -> 
     source, whole = drafter({}, tied=True, cache=cache), drafter({}, tied=True, cache=cache)
     first = view("a")
     (draft,) = ask(source, first)
-    width = len(source.feature_layers) * tiny.llama("int8").config.hidden_size
+    width = len(source.feature_layers) * small_models.llama("int8").config.hidden_size
     more = torch.randn(2, width, generator=torch.Generator().manual_seed(9)).numpy()
     first.tokens += draft.tokens[:2]
     source.read(first, len(PROMPT) - 1, more)
@@ -113,7 +113,7 @@ def test_rows_behind_a_window_are_not_run(kind: str) -> None:
     own = {"window": 3} | ({"num_layers": 2} if kind == "dflash" else {})
     layers, drafts, rows_held = own.get("num_layers", 1), list[Draft](), list[int]()
     for step in (1, len(PROMPT) - 1):
-        target, head = tiny.llama("int8", max_seq_len=64), random_head(kind, **own)
+        target, head = small_models.llama("int8", max_seq_len=64), random_head(kind, **own)
         source = made(head, target, CacheSpec(slots=1, max_seq_len=64))
         r = request(PROMPT, id="a", speculation={"draft": source_of_head(head), "spec_length": 3})
         width = len(source.feature_layers) * target.config.hidden_size
@@ -162,7 +162,7 @@ def test_logits_that_are_no_numbers_are_an_error() -> None:
     source = drafter({}, tied=True)
     r = view("a")
     source.start(r)
-    width = len(source.feature_layers) * tiny.llama("int8").config.hidden_size
+    width = len(source.feature_layers) * small_models.llama("int8").config.hidden_size
     source.read(r, 0, np.full((len(PROMPT) - 1, width), np.nan, np.float32))
     with pytest.raises(NumericalError, match="not finite"):
         source.propose([r], [5])
@@ -171,7 +171,7 @@ def test_logits_that_are_no_numbers_are_an_error() -> None:
 def test_a_draft_leaves_nothing_to_the_search_for_garbage() -> None:
     source, r = drafter({}, tied=True), view("a", temperature=0.8, seed=3)
     ask(source, r)
-    width = len(source.feature_layers) * tiny.llama("int8").config.hidden_size
+    width = len(source.feature_layers) * small_models.llama("int8").config.hidden_size
     gc.collect()
     gc.disable()
     found = []

@@ -22,7 +22,7 @@ from outrider_torch.drafters.torch_target import torch_target
 from outrider_torch.heads import head_weights
 from outrider_torch.heads.eagle import EagleLayer
 from outrider_torch.kernels.native_tensors import as_tensors
-from tests import tiny
+from tests import small_models
 from tests.torch_drafters import heads
 from tests.torch_drafters.heads import random_head
 
@@ -70,14 +70,16 @@ def two_passes(runner: HeadRunner, head: EagleLayer) -> list[Tensor]:
     features = runner.fuse(given(normal(rows, d * max(1, len(head.config.feature_layers)), seed=1)))
     spans = [Span(slot, 0, count) for slot, count in zip(slots, PROMPTS, strict=True)]
     positions = [p for count in PROMPTS for p in range(count)]
-    first = runner.run(features, tiny.ids(rows, seed=2), positions, spans, [4, rows - 1])
+    first = runner.run(features, small_models.ids(rows, seed=2), positions, spans, [4, rows - 1])
     runner.cache.extend(slots[0], 1)
     runner.cache.extend(slots[1], len(PARENTS))
     spans = [Span(slots[0], 5, 1), Span(slots[1], 9, len(PARENTS), ancestor_mask(PARENTS))]
     positions = [5, *(9 + depth for depth in depths(PARENTS))]
     count = len(positions)
     added = given(normal(count, d, seed=5))
-    second = runner.run(given(normal(count, d, seed=3)), tiny.ids(count, seed=4), positions, spans, range(count), added)
+    second = runner.run(
+        given(normal(count, d, seed=3)), small_models.ids(count, seed=4), positions, spans, range(count), added
+    )
     return [as_tensors(x) for x in (features, *first, *second)]
 
 
@@ -96,11 +98,13 @@ def test_native_eagle31_is_torch(precision: str) -> None:
     head = head_of("eagle3", **NEW)
     check_native(head, precision, "paged")
     old, new = (native(head_of("eagle3", **own), target_of("fp32"), "paged") for own in ({}, NEW))
-    assert all(not tiny.identical(a, b) for a, b in zip(two_passes(old, head), two_passes(new, head), strict=True))
+    assert all(
+        not small_models.identical(a, b) for a, b in zip(two_passes(old, head), two_passes(new, head), strict=True)
+    )
 
 
 def target_of(precision: str) -> NativeLlamaModel:
-    target = tiny.llama(precision, tie_embeddings=False, max_seq_len=64)
+    target = small_models.llama(precision, tie_embeddings=False, max_seq_len=64)
     assert isinstance(target, NativeLlamaModel)
     return target
 
@@ -130,7 +134,7 @@ def test_bits_do_not_depend_on_threads_or_instruction_set(kind: str, own: dict[s
                 functions.outrider_set_threads(count)
                 found = two_passes(runner, head)
                 first = first or found
-                assert all(tiny.identical(a, b) for a, b in zip(found, first, strict=True)), (name, count)
+                assert all(small_models.identical(a, b) for a, b in zip(found, first, strict=True)), (name, count)
     finally:
         functions.outrider_set_isa(isa)
         functions.outrider_set_threads(threads)
@@ -151,7 +155,7 @@ def test_what_is_out_of_range_is_refused(token: int, position: int, error: type[
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 def test_the_library_runs_the_layers_where_it_runs_the_target(kind: str) -> None:
-    for target, native_too in ((tiny.llama("int8"), True), (tiny.torch_llama(), False)):
+    for target, native_too in ((small_models.llama("int8"), True), (small_models.torch_llama(), False)):
         drafter: Any = heads.drafter(head_of(kind), target, target.new_cache(spec("contiguous")))
         assert isinstance(drafter.runner, NativeEagle if native_too else TorchEagle)
 

@@ -21,12 +21,12 @@ from outrider.verify.draft import Draft
 from outrider.verify.shapes import breadth_first, likeliest
 from outrider_torch.drafters.medusa import MedusaDrafter
 from outrider_torch.heads import load_head, save_head
-from tests import tiny
-from tests.rig import generate, request, run
+from tests import small_models
+from tests.small_engines import generate, request, run
 from tests.torch_drafters.heads import KINDS, ahead_of_a_cycle, cycle, perfect, random_head, served
 
 TREES = (None, (2, 1, 1), "dynamic")
-TARGET = tiny.llama("fp32", tie_embeddings=False, max_seq_len=64)
+TARGET = small_models.llama("fp32", tie_embeddings=False, max_seq_len=64)
 
 
 def ask(engine: Engine, *requests: Request) -> list[list[int]]:
@@ -94,9 +94,9 @@ def test_output_is_the_target_s_own(kind: str, temperature: float) -> None:
     head = random_head(kind, own_lm_head=kind == "blockwise")
     engine = served(TARGET, head)
     params = SamplingParams(max_tokens=20, temperature=temperature, seed=3)
-    plain = generate(engine, tiny.ids(9), params)
+    plain = generate(engine, small_models.ids(9), params)
     for tree in (*TREES, "learned"):
-        r = request(tiny.ids(9), params, draft=source_of_head(head), tree=tree, tree_nodes=6, spec_length=3)
+        r = request(small_models.ids(9), params, draft=source_of_head(head), tree=tree, tree_nodes=6, spec_length=3)
         assert ask(engine, r) == [plain]
         assert r.stats.num_draft_tokens > 0
         if kind == "pass":  # its first guess is the target's own draw
@@ -110,7 +110,7 @@ def test_requests_together_are_as_alone(kind: str, paged: bool) -> None:
     head = random_head(kind)
     source, cache = source_of_head(head), "paged" if paged else "contiguous"
     engine = served(TARGET, head, max_batched_tokens=24, kind=cache)
-    prompts = [tiny.ids(n, seed=n) for n in (30, 3, 12, 7)]
+    prompts = [small_models.ids(n, seed=n) for n in (30, 3, 12, 7)]
     params = [SamplingParams(max_tokens=14, temperature=t, seed=i) for i, t in enumerate((0, 0.9, 0, 0.9))]
     drafts = [source, source, "none", source]
     trees = [None, (2, 2), None, "dynamic"]
@@ -128,7 +128,7 @@ def test_preempted_requests_go_on(kind: str) -> None:
     head = random_head(kind)
     engine = served(TARGET, head, kind="paged", tokens=80, block_size=8, slots=3)
     params = SamplingParams(max_tokens=30)
-    prompts = [tiny.ids(9, seed=i) for i in range(3)]
+    prompts = [small_models.ids(9, seed=i) for i in range(3)]
     plain = [generate(engine, p, params) for p in prompts]
     requests = [request(p, params, id=str(i), draft=source_of_head(head)) for i, p in enumerate(prompts)]
     assert ask(engine, *requests) == plain
@@ -152,8 +152,8 @@ def test_a_cached_prefix_has_no_features_and_costs_nothing_else(kind: str, paged
 def test_heads_combine_with_other_sources(combination: str) -> None:
     engine = served(TARGET, random_head("eagle3"), random_head("medusa"), random_head("pass"))
     params = SamplingParams(max_tokens=20, temperature=0.5, seed=1)
-    plain = generate(engine, tiny.ids(9), params)
-    assert ask(engine, request(tiny.ids(9), params, draft=combination)) == [plain]
+    plain = generate(engine, small_models.ids(9), params)
+    assert ask(engine, request(small_models.ids(9), params, draft=combination)) == [plain]
 
 
 def test_features_of_two_layers_reach_those_who_asked_for_them() -> None:
@@ -161,14 +161,14 @@ def test_features_of_two_layers_reach_those_who_asked_for_them() -> None:
     engine = served(TARGET, random_head("eagle3", feature_layers=(1,)), random_head("medusa"))
     drafter: Any = engine.drafters["medusa"]
     alone = served(TARGET, random_head("medusa"))
-    both = request(tiny.ids(9), SamplingParams(max_tokens=9), draft="eagle,medusa")
-    one = request(tiny.ids(9), SamplingParams(max_tokens=9), draft="medusa")
+    both = request(small_models.ids(9), SamplingParams(max_tokens=9), draft="eagle,medusa")
+    one = request(small_models.ids(9), SamplingParams(max_tokens=9), draft="medusa")
     engine.add(both)
     alone.add(one)
     engine.step(), alone.step()
     other: Any = alone.drafters["medusa"]
     assert isinstance(drafter, MedusaDrafter)
-    assert tiny.identical(drafter._last["r"][1], other._last["r"][1])
+    assert small_models.identical(drafter._last["r"][1], other._last["r"][1])
 
 
 def test_features_are_computed_only_for_those_who_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,9 +181,9 @@ def test_features_are_computed_only_for_those_who_read_them(monkeypatch: pytest.
         return forward(self, batch, cache)
 
     monkeypatch.setattr(type(TARGET), "forward", recorded)
-    ask(engine, request(tiny.ids(5), draft="ngram"))
+    ask(engine, request(small_models.ids(5), draft="ngram"))
     assert set(asked) == {()}
-    ask(engine, request(tiny.ids(5), draft="medusa"))
+    ask(engine, request(small_models.ids(5), draft="medusa"))
     assert (2,) in asked
 
 
@@ -209,7 +209,7 @@ def drafts_of(head: nn.Module) -> list[tuple[int, ...]]:
         return drafts
 
     drafter.propose = recording
-    ask(engine, request(tiny.ids(9), SamplingParams(max_tokens=20), draft=source_of_head(head), spec_length=3))
+    ask(engine, request(small_models.ids(9), SamplingParams(max_tokens=20), draft=source_of_head(head), spec_length=3))
     return said
 
 
@@ -248,8 +248,8 @@ def first_draft(head: nn.Module, params: SamplingParams, tree: Any) -> Draft:
         return found
 
     drafter.propose = recording
-    r = request(tiny.ids(9), params, draft=source_of_head(head), tree=tree, tree_nodes=6, spec_length=3)
-    assert ask(engine, r) == [generate(served(TARGET), tiny.ids(9), params)]
+    r = request(small_models.ids(9), params, draft=source_of_head(head), tree=tree, tree_nodes=6, spec_length=3)
+    assert ask(engine, r) == [generate(served(TARGET), small_models.ids(9), params)]
     return drafts[0]
 
 
@@ -258,9 +258,9 @@ def test_a_failing_head_costs_speed_only() -> None:
     for parameter in head.parameters():
         parameter.fill_(3e38)  # products overflow
     engine = served(TARGET, head)
-    r = request(tiny.ids(9), draft="eagle")
+    r = request(small_models.ids(9), draft="eagle")
     assert [*run(engine, r)] == ["r"]
-    assert list(r.output) == generate(engine, tiny.ids(9))
+    assert list(r.output) == generate(engine, small_models.ids(9))
     assert "eagle" in r.drafts.disabled_sources
     assert engine.cache.free_tokens() == CacheSpec(max_seq_len=64).max_seq_len * 4
 
@@ -269,7 +269,7 @@ def test_rows_are_given_back() -> None:
     engine = served(TARGET, random_head("eagle3"))
     (cache,) = (c for c in engine.drafters["eagle"].caches)
     before = cache.free_tokens()
-    ask(engine, *(request(tiny.ids(9), id=str(i), draft="eagle", tree="dynamic") for i in range(6)))
+    ask(engine, *(request(small_models.ids(9), id=str(i), draft="eagle", tree="dynamic") for i in range(6)))
     assert cache.free_tokens() == before
     cache.check()
 
@@ -287,6 +287,6 @@ def test_the_likeliest_shape_follows_depth_and_rank() -> None:
 
 def test_a_learned_tree_has_the_shape_its_head_was_measured_to_want() -> None:
     engine = served(TARGET, random_head("medusa", acceptance=((0.6, 0.3, 0.1), (0.5, 0.1))))
-    r = request(tiny.ids(9), SamplingParams(max_tokens=12), draft="medusa", tree="learned", tree_nodes=3)
+    r = request(small_models.ids(9), SamplingParams(max_tokens=12), draft="medusa", tree="learned", tree_nodes=3)
     ask(engine, r)
     assert {drafted for drafted, _ in rounds(r)} == {3}

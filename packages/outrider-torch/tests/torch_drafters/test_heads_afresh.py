@@ -22,12 +22,12 @@ from outrider_torch.drafters.torch_target import torch_target
 from outrider_torch.heads.dflash import BlockHead
 from outrider_torch.heads.diffusion import DiffusionHead
 from outrider_torch.heads.eagle import Attend, EagleLayer
-from tests import tiny
+from tests import small_models
 from tests.pairwise import pairwise, slow_unless
-from tests.rig import Scripted, generate, request, run
+from tests.small_engines import Scripted, generate, request, run
 from tests.torch_drafters.heads import random_head, served
 
-TARGET = tiny.llama("fp32", tie_embeddings=False, max_seq_len=64)
+TARGET = small_models.llama("fp32", tie_embeddings=False, max_seq_len=64)
 HEADED: Any = torch_target(TARGET)  # as heads read it: with tensors
 
 
@@ -161,7 +161,7 @@ FACTORS = (tuple(ROWS), (None, (2, 2, 1), "dynamic"), (False, True))
 def test_drafts_are_what_the_head_says_afresh(kind: str, tree: Any, paged: bool) -> None:
     """Two requests at once; a source that knows beside the head, so that now two tokens are accepted and now none."""
     head = random_head("eagle3" if kind == "eagle3.1" else kind.split(",")[0], **CHANGES.get(kind, {}))
-    prompts = [tiny.ids(5, seed=5), tiny.ids(30, seed=30)]
+    prompts = [small_models.ids(5, seed=5), small_models.ids(30, seed=30)]
     plain = [[*prompt, *generate(served(TARGET), prompt)] for prompt in prompts]
 
     def knowing(view: RequestView, budget: int) -> Draft:

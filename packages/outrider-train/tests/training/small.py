@@ -12,7 +12,7 @@ from outrider_train.recipes import head_trainer
 from outrider_train.setup import DataOptions, HeadOptions, TrainingSetup
 from outrider_train.tasks import HeadTask
 from outrider_train.trainer import Trainer, TrainOptions
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 CYCLE = 7
 

@@ -21,9 +21,9 @@ from outrider_train.answers.run import write_answers
 from outrider_train.answers.user_turn import UserTurns
 from outrider_train.commands import app
 from outrider_train.data.documents import read_data, trainable
+from tests.model_folders import model_folder
 from tests.tokenizer.chat_formats import tokenizers_by_format
 from tests.tokenizer.vocabularies import byte_level
-from tests.whole import model_folder
 
 OPTIONS = AnswerOptions(max_tokens=12, prompt_tokens=40, turns=(1, 2), seed=3)
 

@@ -23,8 +23,8 @@ from outrider_train.commands.common import parse_size
 from outrider_train.data.documents import Document, read_data, split, trainable
 from outrider_train.target.features import FeatureSpec
 from outrider_train.trainer import Trainer, TrainOptions
+from tests.model_folders import model_folder
 from tests.training import small
-from tests.whole import model_folder
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from outrider import LLM, SamplingParams
 from outrider_train.commands import app
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 
 @pytest.fixture(scope="module")

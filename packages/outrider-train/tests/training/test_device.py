@@ -13,7 +13,7 @@ from outrider_train.recipes import head_trainer
 from outrider_train.report.card import write_report
 from outrider_train.setup import HeadOptions, TrainingSetup
 from outrider_train.trainer import Trainer
-from tests import elsewhere
+from tests import other_device
 from tests.training import small
 
 KINDS = ("eagle3", "dflash", "muon", "medusa", "eagle", "draft")  # muon: EAGLE-3 with this optimiser
@@ -45,9 +45,9 @@ def test_a_run_on_a_device_of_its_own(kind: str, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("outrider_train.setup.native_reader", lambda *_: None)  # which rounds in another way
     here = made(tmp_path, kind, "here", torch.device("cpu"))
     here.run()
-    with elsewhere.Elsewhere():  # type: ignore[no-untyped-call]
-        there = made(tmp_path, kind, "there", torch.device(elsewhere.NAME))
-        assert all(p.device.type == elsewhere.NAME for p in there.task.module.parameters())
+    with other_device.Elsewhere():  # type: ignore[no-untyped-call]
+        there = made(tmp_path, kind, "there", torch.device(other_device.NAME))
+        assert all(p.device.type == other_device.NAME for p in there.task.module.parameters())
         there.run()
         write_report(there, name=kind, about={})
     for a, b in zip(here.progress.history, there.progress.history, strict=True):
@@ -58,15 +58,15 @@ def test_a_run_on_a_device_of_its_own(kind: str, tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("kind", ["eagle3", "muon"])
 def test_an_optimiser_is_restored_to_its_device(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outrider_train.setup.native_reader", lambda *_: None)
-    with elsewhere.Elsewhere():  # type: ignore[no-untyped-call]
-        there = made(tmp_path, kind, "there", torch.device(elsewhere.NAME))
+    with other_device.Elsewhere():  # type: ignore[no-untyped-call]
+        there = made(tmp_path, kind, "there", torch.device(other_device.NAME))
         there.steps, there.stop = 2, True  # stops after the first
         assert not there.run().finished
         before = _devices(there)
         there.optimizer.state.clear()
         there.state.load(there.task.module, there.optimizer)
         assert _devices(there) == before
-    assert {elsewhere.NAME, "cpu"} >= set(before.values()) >= {elsewhere.NAME}
+    assert {other_device.NAME, "cpu"} >= set(before.values()) >= {other_device.NAME}
 
 
 def _devices(trainer: Trainer) -> dict[tuple[str, str], str]:

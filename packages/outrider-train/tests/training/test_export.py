@@ -19,8 +19,8 @@ from outrider_train.published.export import to_speculators
 from outrider_train.published.import_head import import_head
 from outrider_train.recipes import head_task
 from outrider_train.setup import HeadOptions
+from tests.model_folders import model_folder
 from tests.training import small
-from tests.whole import model_folder
 
 
 def save(folder: Path, kind: str, **options: object) -> Path:

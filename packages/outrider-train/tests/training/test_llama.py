@@ -15,13 +15,13 @@ from outrider.weights.loader import load_model
 from outrider_torch.models.llama import LlamaModel
 from outrider_train.kinds.draft import draft_model, save_model
 from outrider_train.target.llama import Llama, load_llama
-from tests import tiny
-from tests.whole import model_folder
+from tests import small_models
+from tests.model_folders import model_folder
 
 
 def both(**changes: Any) -> tuple[Llama, LlamaModel]:
-    config = tiny.config(**changes)
-    tensors = tiny.tensors(config)
+    config = small_models.config(**changes)
+    tensors = small_models.tensors(config)
     ours = Llama(config)
     ours.load_state_dict(tensors)
     return ours.requires_grad_(False), LlamaModel(config, tensors, dtype=torch.float32)
@@ -39,16 +39,16 @@ def both(**changes: Any) -> tuple[Llama, LlamaModel]:
 )
 def test_logits_are_the_engines(changes: dict[str, Any]) -> None:
     ours, engine = both(**changes)
-    ids = tiny.ids(12)
+    ids = small_models.ids(12)
     cache = engine.new_cache(CacheSpec(slots=1, max_seq_len=64))
-    expected = torch.from_numpy(tiny.feed(engine, cache, (cache.allocate(), ids))[0])
+    expected = torch.from_numpy(small_models.feed(engine, cache, (cache.allocate(), ids))[0])
     run = ours(torch.tensor([ids]))
     torch.testing.assert_close(run.hidden[0] @ ours.head.T, expected, atol=2e-4, rtol=1e-4)
 
 
 def test_features_past_and_positions() -> None:
     ours, _ = both()
-    ids = torch.tensor([tiny.ids(9)])
+    ids = torch.tensor([small_models.ids(9)])
     whole = ours(ids, layers=(1, 2), keep=True)
     assert whole.features.shape == (1, 9, 96)
     torch.testing.assert_close(ours.model.norm(whole.features[..., 48:]), whole.hidden)
@@ -64,9 +64,9 @@ def test_a_truncated_draft_is_the_targets_first_layers(tmp_path: Path) -> None:
     cut = draft_model(target, replace(target.config, num_layers=1), 0, from_target=True)
     save_model(tmp_path / "cut", cut, folder)
     loaded = load_model(tmp_path / "cut", ModelOptions(dtype="float32"))
-    ids = tiny.ids(6)
+    ids = small_models.ids(6)
     cache = loaded.new_cache(CacheSpec(slots=1, max_seq_len=64))
-    got = torch.from_numpy(tiny.feed(loaded, cache, (cache.allocate(), ids))[0])
+    got = torch.from_numpy(small_models.feed(loaded, cache, (cache.allocate(), ids))[0])
     inner = target(torch.tensor([ids]), layers=(1,)).features[0]
     torch.testing.assert_close(got, target.model.norm(inner) @ target.head.T, atol=0.05, rtol=0.05)
 
@@ -75,7 +75,7 @@ def test_a_truncated_draft_is_the_targets_first_layers(tmp_path: Path) -> None:
 def test_a_narrowed_draft_computes_what_the_first_layers_do(tied: bool) -> None:
     """Where all lies in a few directions, nothing is lost by keeping those alone."""
     generator = torch.Generator().manual_seed(3)
-    config = tiny.config(num_layers=2, tie_embeddings=tied)
+    config = small_models.config(num_layers=2, tie_embeddings=tied)
     target = Llama(config).requires_grad_(False)
     kept, whole = 16, config.hidden_size
     turn = torch.linalg.qr(torch.randn(whole, whole, generator=generator)).Q[:, :kept]
@@ -88,6 +88,6 @@ def test_a_narrowed_draft_computes_what_the_first_layers_do(tied: bool) -> None:
             value.copy_(1 + 0.3 * torch.randn(value.shape, generator=generator))
     small = replace(config, num_layers=1, hidden_size=kept)
     draft = draft_model(target, small, 0, from_target=True)
-    ids = torch.tensor([tiny.ids(9)])
+    ids = torch.tensor([small_models.ids(9)])
     expected = target.model.norm(target(ids, layers=(1,)).features[0]) @ target.head.T
     torch.testing.assert_close(draft(ids).hidden[0] @ draft.head.T, expected, atol=1e-4, rtol=1e-3)

@@ -19,13 +19,13 @@ from outrider.verify.arrays import Floats, host
 from outrider_drafters.recycling import RecyclingDrafter
 from outrider_transformers import BridgedModel, check, packed
 from outrider_transformers.errors import NotBridgedError
-from tests import bridge_checks, tiny
+from tests import bridge_checks, small_models
 from tests.beams.reference import search
 from tests.beams.test_transformers import requests as beam_requests
 from tests.bridge.test_bridge_docs import table_rows
 from tests.bridge_checks import TEXT, apart, examine, invariant, like_generate, with_drafts
 from tests.bridge_members import bridge, build, like
-from tests.rig import engine, run
+from tests.small_engines import engine, run
 
 FAST = {
     "gpt2": "packed",  # learned positions, layer norms, Conv1D
@@ -118,9 +118,9 @@ def test_states_far_back_are_found_again() -> None:
     target, text = model("lfm2"), (TEXT * 3)[:118]
     kv = target.new_cache(CacheSpec(max_seq_len=128))
     slot = kv.allocate()
-    wanted = tiny.feed(target, kv, (slot, text))[0]
+    wanted = small_models.feed(target, kv, (slot, text))[0]
     kv.truncate_to(slot, 21)
-    assert tiny.identical(tiny.feed(target, kv, (slot, text[21:40]))[0], wanted[21:40])
+    assert small_models.identical(small_models.feed(target, kv, (slot, text[21:40]))[0], wanted[21:40])
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bloom"])
@@ -129,12 +129,12 @@ def test_shared_prefixes(name: str) -> None:
     target = model(name)
     kv = target.new_cache(CacheSpec(slots=2, max_seq_len=64, kind="paged", block_size=8))
     first = kv.allocate()
-    wanted = tiny.feed(target, kv, (first, TEXT[:40]))[0]
+    wanted = small_models.feed(target, kv, (first, TEXT[:40]))[0]
     kv.publish_prefix(first, TEXT[:40])
     second = kv.allocate(TEXT[:40])
     held = kv.length(second)
     assert held > 0
-    assert tiny.identical(tiny.feed(target, kv, (second, TEXT[held:40]))[0], wanted[held:])
+    assert small_models.identical(small_models.feed(target, kv, (second, TEXT[held:40]))[0], wanted[held:])
     kv.check()
 
 
@@ -164,7 +164,7 @@ def test_states_that_are_gone_are_found_again() -> None:
     target = model("lfm2")
     kv = target.new_cache(CacheSpec(max_seq_len=96))
     read = kv.allocate()
-    wanted = tiny.feed(target, kv, (read, [*[0] * 80, 7]))[0][-1]
+    wanted = small_models.feed(target, kv, (read, [*[0] * 80, 7]))[0][-1]
     kv.free(read)
     unread = kv.allocate()
     kv.extend(unread, 81)

@@ -17,9 +17,9 @@ from outrider.errors import ConfigError, ModelFormatError, OutriderError
 from outrider.hub.inventory import describe
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.weights.loader import load_model
+from tests.model_folders import model_folder
 from tests.server.live import Live
 from tests.tokenizer.vocabularies import byte_level
-from tests.whole import model_folder
 
 OPTIONS = ModelOptions(dtype="float32", device="cpu")
 

@@ -14,7 +14,7 @@ from outrider.config.request import Params, RequestOptions, Speculation, request
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.thread import EngineThread, Event
 from outrider.errors import CapacityError, ConfigError
-from outrider.input_processor import Message, Prompt, either
+from outrider.input_processor import Message, Prompt, resolve_alias
 from outrider.llm import LLM
 from outrider.output import Output, one_or_all
 
@@ -90,7 +90,9 @@ class AsyncLLM:
         **scheduling: Unpack[RequestOptions],
     ) -> AsyncIterator[StepOutput]:
         """Tokens as they are committed; see ``LLM.stream``."""
-        request = await self._made(self.llm.request, prompt, either(params, sampling_params), speculation, scheduling)
+        request = await self._made(
+            self.llm.request, prompt, resolve_alias(params, sampling_params), speculation, scheduling
+        )
         async with aclosing(self.bursts([request])) as bursts:
             async for _, steps in bursts:
                 for step in steps:
@@ -106,7 +108,7 @@ class AsyncLLM:
         **scheduling: Unpack[RequestOptions],
     ) -> Output | Any:  # Any: with n above 1, list[Output]
         """The output of one prompt; with ``n`` above 1, a list of ``n``."""
-        options = either(params, sampling_params)
+        options = resolve_alias(params, sampling_params)
         requests = await self._made(self.llm.requests, prompt, options, speculation, scheduling)
         steps: list[list[StepOutput]] = [[] for _ in requests]
         async with aclosing(self.bursts(requests)) as bursts:

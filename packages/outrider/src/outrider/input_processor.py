@@ -69,7 +69,7 @@ class InputProcessor:
 
         return GrammarCompiler(self._tokenizer, self._eos)
 
-    def read(
+    def encode_prompt(
         self,
         prompt: Prompt | Sequence[Message],
         *,
@@ -186,7 +186,7 @@ class InputProcessor:
         return speculation
 
 
-def either(params: Any, sampling_params: Any) -> Any:
+def resolve_alias(params: Any, sampling_params: Any) -> Any:
     """``params``, under either of its names."""
     if params is not None and sampling_params is not None:
         raise InvalidRequestError("params and sampling_params are the same option: give one of them", param="params")
@@ -249,7 +249,9 @@ def prompts_in(prompts: Any) -> list[Prompt] | None:
     return list(prompts)
 
 
-def with_options(prompt: Any, several: Sequence[Any] | None, params: Any, speculation: Any) -> list[tuple[Any, ...]]:
+def broadcast_params(
+    prompt: Any, several: Sequence[Any] | None, params: Any, speculation: Any
+) -> list[tuple[Any, ...]]:
     """(prompt, params, speculation) of each of ``several`` prompts, or else of ``prompt`` alone.
 
     Raises ``InvalidRequestError`` unless options are one for all, or a list with one for each.

@@ -24,10 +24,10 @@ from outrider.input_processor import (
     InputProcessor,
     Message,
     Prompt,
+    broadcast_params,
     conversations,
-    either,
     prompts_in,
-    with_options,
+    resolve_alias,
 )
 from outrider.loading import load
 from outrider.models.inputs import EncodedPrompt, has_encoder
@@ -213,8 +213,8 @@ class LLM:
             NumericalError: the model's output is not a number.
         """
         several = prompts_in(prompts)
-        options = either(params, sampling_params), speculation
-        return self._answer(with_options(prompts, several, *options), several is None, scheduling, progress)
+        options = resolve_alias(params, sampling_params), speculation
+        return self._answer(broadcast_params(prompts, several, *options), several is None, scheduling, progress)
 
     @overload
     def chat(
@@ -254,8 +254,8 @@ class LLM:
         for a text.
         """
         several = conversations(messages)
-        options = either(params, sampling_params), speculation
-        return self._answer(with_options(messages, several, *options), several is None, scheduling, progress)
+        options = resolve_alias(params, sampling_params), speculation
+        return self._answer(broadcast_params(messages, several, *options), several is None, scheduling, progress)
 
     @cached_property
     def transcriber(self) -> Any:
@@ -325,7 +325,7 @@ class LLM:
 
         Leaving the loop early aborts the request, which stays in ``self.last`` with its text and statistics.
         """
-        self.last = self.request(prompt, either(params, sampling_params), speculation, **scheduling)
+        self.last = self.request(prompt, resolve_alias(params, sampling_params), speculation, **scheduling)
         return self._loop.stream(self.last)
 
     def request(
@@ -366,7 +366,7 @@ class LLM:
 
         ``options`` are ``cache_salt`` and ``tenant`` of its requests, and ``limits`` of its images.
         """
-        return self._input_processor.read(prompt, **options)
+        return self._input_processor.encode_prompt(prompt, **options)
 
     @property
     def sees(self) -> bool:

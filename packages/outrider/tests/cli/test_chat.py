@@ -15,8 +15,8 @@ from outrider.cli.chat import files
 from outrider.config import SamplingParams
 from tests.cli.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, UP, Terminal
 from tests.cli.test_cli import run
+from tests.model_folders import model_folder
 from tests.paths import LAB
-from tests.whole import model_folder
 
 GREEN = b"\x1b[32m"  # accepted draft tokens
 

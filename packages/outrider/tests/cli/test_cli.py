@@ -23,8 +23,8 @@ from outrider.cli import main
 from outrider.cli.shared import options
 from outrider.cli.shared.options import structured
 from outrider.native.processor import num_threads, set_num_threads
+from tests.model_folders import model_folder, other_vocabulary
 from tests.paths import ROOT
-from tests.whole import model_folder, other_vocabulary
 
 EXAMPLES = str(ROOT / "examples")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -23,14 +23,14 @@ from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import Verdict
 from outrider.verify.tree import depths, path_to
 from outrider_drafters.layer_skip import LayerSkipDrafter
-from tests import tiny
+from tests import small_models
 from tests.drafters.views import request
 
 VOCAB = 6
 SPEC = CacheSpec(slots=3, max_seq_len=96)
 TARGET = TableModel.random(VOCAB, order=2, seed=1)
 DRAFTS = (TableModel.random(VOCAB, order=2, seed=2), TableModel.random(VOCAB, order=2, seed=3))
-DEEP = tiny.llama("fp32", num_layers=7, max_seq_len=96)
+DEEP = small_models.llama("fp32", num_layers=7, max_seq_len=96)
 SHAPES: list[dict[str, Any]] = [{}, {"tree": (3, 2, 1)}, {"tree": (-1, 0, 0, -1, 3)}, {"tree": "dynamic"}]
 CASES = [
     *(("ngram", shape) for shape in SHAPES),

@@ -31,7 +31,7 @@ from outrider.cache.pool import DType
 from outrider.cache.protocol import KVCache
 from outrider.errors import CapacityError
 from outrider.verify.tree import path_to
-from tests import tiny
+from tests import small_models
 from tests.arrays import Floats, floats
 
 LAYERS, SLOTS, LENGTH = 2, 3, 600  # two blocks of rows per slot, the last one not full
@@ -334,23 +334,23 @@ def test_rollback_after_a_refusal(make: MakeCache) -> None:
     assert holds(cache, slot, [*prefix, 50, 51, 60], read=512)
 
 
-@pytest.mark.parametrize("kind", [*tiny.DTYPES, "kv8"])
+@pytest.mark.parametrize("kind", [*small_models.DTYPES, "kv8"])
 def test_rollback_after_a_refusal_on_a_model(kind: str) -> None:
-    model = tiny.llama(kind)
-    prefix, drafts, after = tiny.ids(10), tiny.ids(5, seed=2), tiny.ids(3, seed=3)
+    model = small_models.llama(kind)
+    prefix, drafts, after = small_models.ids(10), small_models.ids(5, seed=2), small_models.ids(3, seed=3)
 
     plain = model.new_cache(CacheSpec(max_seq_len=128))
     slot = plain.allocate()
-    tiny.feed(model, plain, (slot, [*prefix, *drafts[:2]]))
-    expected = tiny.feed(model, plain, (slot, after))[0]
+    small_models.feed(model, plain, (slot, [*prefix, *drafts[:2]]))
+    expected = small_models.feed(model, plain, (slot, after))[0]
 
     cache = model.new_cache(CacheSpec(max_seq_len=128))
     assert slot == cache.allocate()
-    tiny.feed(model, cache, (slot, prefix))
-    tiny.feed(model, cache, (slot, drafts))
+    small_models.feed(model, cache, (slot, prefix))
+    small_models.feed(model, cache, (slot, drafts))
     cache.keep_path(slot, 10, (0, 1))
-    found = tiny.feed(model, cache, (slot, after))[0]
-    assert tiny.identical(found, expected)
+    found = small_models.feed(model, cache, (slot, after))[0]
+    assert small_models.identical(found, expected)
     for layer in range(model.config.num_layers):
         for ours, theirs in zip(cache.read(layer, slot, 15), plain.read(layer, slot, 15), strict=True):
             assert np.array_equal(ours, theirs)

@@ -18,7 +18,7 @@ from outrider.drafters.datastore import Datastore, collect, read_origin
 from outrider.drafters.occurrence import MAX_MATCH
 from outrider.drafters.text.suffix import SuffixDrafter
 from outrider.errors import ConfigError, ModelFormatError
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 from .views import propose, request
 

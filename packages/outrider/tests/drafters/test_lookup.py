@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from outrider.drafters.text.lookup import MAX_MATCH, LookupDrafter, reach, trust
+from outrider.drafters.text.lookup import MAX_MATCH, LookupDrafter, match_confidence, max_copy
 from outrider.verify.draft import EMPTY
 from tests.drafters.views import grow, propose, request
 
@@ -44,9 +44,16 @@ def test_the_longer_the_match_the_surer_it_is_and_each_token_that_is_right_makes
         view = request(tokens)
         drafter.start(view)
         scores.append(propose(drafter, view, 4).scores)
-    assert scores[0] == (trust(1), trust(2), trust(3))
-    assert scores[1] == (trust(2), trust(3), trust(4), trust(5))
-    assert trust(1) < trust(2) < trust(3) < trust(4) < trust(MAX_MATCH) == trust(99)
+    assert scores[0] == (match_confidence(1), match_confidence(2), match_confidence(3))
+    assert scores[1] == (match_confidence(2), match_confidence(3), match_confidence(4), match_confidence(5))
+    assert (
+        match_confidence(1)
+        < match_confidence(2)
+        < match_confidence(3)
+        < match_confidence(4)
+        < match_confidence(MAX_MATCH)
+        == match_confidence(99)
+    )
 
 
 def by_search(tokens: list[int], budget: int) -> tuple[int, ...]:
@@ -55,7 +62,7 @@ def by_search(tokens: list[int], budget: int) -> tuple[int, ...]:
     for length in range(min(MAX_MATCH, n - 1), 0, -1):
         for end in range(n - 1, length - 1, -1):
             if tokens[end - length : end] == tokens[n - length :]:
-                text, limit = list(tokens), reach(length)
+                text, limit = list(tokens), max_copy(length)
                 while len(text) < n + min(budget, limit or budget):  # copy one by one, so that an overlap repeats
                     text.append(text[end + len(text) - n])
                 return tuple(text[n:])

@@ -17,7 +17,7 @@ from outrider.models.toy import TableModel
 from outrider.verify.arrays import Floats
 from outrider.verify.draft import EMPTY, Draft
 from outrider.verify.noise import Purpose
-from tests import tiny
+from tests import small_models
 from tests.arrays import log_softmax, softmax
 from tests.drafters.views import propose, request
 
@@ -219,8 +219,8 @@ def test_penalties_see_the_draft_s_own_tokens() -> None:
 
 def test_on_a_real_architecture() -> None:
     """Drafting again over rolled back rows gives what a fresh drafter gives."""
-    model = tiny.llama(max_seq_len=64)
-    view = request(tiny.ids(20), temperature=1.0, seed=2)
+    model = small_models.llama(max_seq_len=64)
+    view = request(small_models.ids(20), temperature=1.0, seed=2)
     source = ModelDrafter(DraftModel(model, vocab_size=64, cache=CacheSpec(max_seq_len=64)))
     source.start(view)
     for step in range(4):

@@ -20,7 +20,7 @@ from outrider.verify.arrays import Floats, host
 from outrider.verify.draft import Draft
 from outrider.verify.tree import depths, path_to
 from outrider.verify.verifiers import Siblings
-from tests import tiny
+from tests import small_models
 from tests.arrays import log_softmax, softmax
 from tests.drafters.test_model import TABLE, VOCAB, Counting, agrees, drafter, row
 from tests.drafters.views import propose, request
@@ -201,8 +201,8 @@ def test_numbers_that_are_none_make_no_tree() -> None:
 @pytest.mark.parametrize("kind", ["fp32", "int8"])
 def test_on_a_real_architecture(kind: str) -> None:
     """A tree grown level by level, with a mask over rows fed before, says what reading each path alone says."""
-    model = tiny.llama(kind, max_seq_len=64)
-    view = view_of(tiny.ids(20), (3, 2, 2), seed=2)
+    model = small_models.llama(kind, max_seq_len=64)
+    view = view_of(small_models.ids(20), (3, 2, 2), seed=2)
     spec = CacheSpec(max_seq_len=64)
     source = ModelDrafter(DraftModel(model, vocab_size=64, cache=spec))
     source.start(view)
@@ -212,6 +212,6 @@ def test_on_a_real_architecture(kind: str) -> None:
     for node in inner:
         text = [*before(view, draft, node), draft.tokens[node]]
         cache = model.new_cache(spec)
-        (logits,) = tiny.feed(model, cache, (cache.allocate(), text))
+        (logits,) = small_models.feed(model, cache, (cache.allocate(), text))
         mine = [draft.tokens[i] for i, p in enumerate(draft.parents) if p == node]
         assert mine == best(logits[-1], 2)

@@ -14,7 +14,7 @@ from outrider.drafters.text.responses import TOKEN_BYTES
 from outrider.drafters.text.suffix import FREE_NODES, OWN, SHARED, SuffixDrafter, continuations, predict
 from outrider.drafters.text.suffix_index import SuffixIndex
 from outrider.engine.request import Request
-from outrider.utils.domains import DOMAIN_BYTES
+from outrider.utils.partitioned_store import DOMAIN_BYTES
 from outrider.verify.draft import EMPTY, Draft
 from outrider.verify.tree import children, depths
 from tests.arrays import softmax

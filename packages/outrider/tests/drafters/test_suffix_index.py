@@ -88,7 +88,7 @@ def test_the_least_recently_used_response_goes_first() -> None:
     responses.add("2", [5, 6, 7, 8])
     responses.used([o.text for o in responses.find([1], 1)])
     responses.add("3", [9, 9, 9, 9])
-    responses.forget()
+    responses.evict()
     assert responses.find([5], 1) == []
     assert len(responses.find([1], 1)) == len(responses.find([9], 1)) == 1
     assert (len(responses), responses.tokens) == (2, 8)

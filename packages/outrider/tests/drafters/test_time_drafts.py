@@ -8,12 +8,12 @@ from outrider.drafters.text.ngram import NgramDrafter
 from outrider.engine.adaptive.policy import FixedLength
 from outrider.engine.drafting.rounds import Drafting
 from outrider.verify.draft import Draft
-from tests import tiny
-from tests.rig import Scripted
+from tests import small_models
+from tests.small_engines import Scripted
 
 
 def test_models_that_read_nothing_else_are_not_timed() -> None:
-    assert time_drafts(tiny.llama()) is None
+    assert time_drafts(small_models.llama()) is None
     assert NgramDrafter(96).time_drafts() is None
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from outrider.drafters.api import RequestView
 from outrider.models.toy import TableModel
 from outrider.verify.draft import Draft
-from tests.rig import Scripted
+from tests.small_engines import Scripted
 
 CYCLE = 9
 

@@ -25,8 +25,8 @@ from outrider.drafters.api import Drafter
 from outrider.drafters.text.suffix import SuffixDrafter
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
-from tests import tiny
-from tests.rig import engine, request, run
+from tests import small_models
+from tests.small_engines import engine, request, run
 from tests.torch_drafters.heads import drafter, random_head
 
 PRECISIONS: tuple[DTypeName, ...] = ("q4_1", "q4_0", "q8_0", "bfloat16", "float32")
@@ -45,8 +45,8 @@ SOURCES = (
     "suffix,dflash",
 )
 TREES = (None, None, "2,2,1", "3,1", "dynamic")
-CONFIG = tiny.config(tie_embeddings=False, max_seq_len=256)
-WEIGHTS = tiny.tensors(CONFIG)
+CONFIG = small_models.config(tie_embeddings=False, max_seq_len=256)
+WEIGHTS = small_models.tensors(CONFIG)
 WEIGHTS["lm_head.weight"] *= 3  # as sure of itself as a trained model is
 BATCH = 8
 
@@ -58,7 +58,7 @@ def target(dtype: DTypeName, kv_cache: Any) -> LoadedModel:
 
 @cache
 def draft() -> LoadedModel:
-    other = tiny.tensors(CONFIG, seed=9)
+    other = small_models.tensors(CONFIG, seed=9)
     return make_model(CONFIG, {name: 0.92 * w + 0.08 * other[name] for name, w in WEIGHTS.items()})
 
 
@@ -106,7 +106,7 @@ def differences(
         )
         asked = []
         for i in range(first, min(first + BATCH, count)):
-            prompt = tiny.ids(rng.randint(1, 30), seed=rng.randrange(9)) * rng.randint(1, 3)
+            prompt = small_models.ids(rng.randint(1, 30), seed=rng.randrange(9)) * rng.randint(1, 3)
             source: dict[str, Any] = {"draft": rng.choice(SOURCES), "spec_length": rng.choice((1, 3, 8, "auto"))}
             tree = rng.choice(TREES) if source["draft"] in ("model", "layer_skip", "eagle", "dflash") else None
             given = options(rng)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from outrider.config import SamplingParams
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel
-from tests.rig import engine, request, run
+from tests.small_engines import engine, request, run
 
 TARGET = TableModel.random(11, 2, seed=1, max_seq_len=96)
 DRAFT = TableModel(TARGET.table + 0.7 * TableModel.random(11, 2, seed=2).table, max_seq_len=96)

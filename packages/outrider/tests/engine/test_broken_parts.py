@@ -18,9 +18,9 @@ from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from outrider.models.toy import TableModel
 from outrider.verify.draft import Draft
-from tests import tiny
+from tests import small_models
 from tests.arrays import Floats, log
-from tests.rig import Scripted, engine, generate, request, run
+from tests.small_engines import Scripted, engine, generate, request, run
 
 VOCAB = 6
 TARGET = TableModel.random(VOCAB, seed=2)
@@ -201,8 +201,8 @@ def sick_llama() -> LoadedModel:
 
     The residual stream has a place that this token alone uses, and numbers overflow there.
     """
-    c = tiny.config(tie_embeddings=False, max_seq_len=1100)
-    tensors = tiny.tensors(c)
+    c = small_models.config(tie_embeddings=False, max_seq_len=1100)
+    tensors = small_models.tensors(c)
     tensors["model.embed_tokens.weight"][:63, 0] = 0
     tensors["model.embed_tokens.weight"][63, 0] = 10
     for name, weight in tensors.items():
@@ -217,7 +217,7 @@ def sick_llama() -> LoadedModel:
 @pytest.mark.parametrize("at", [0, 1])
 def test_nan_that_a_refused_draft_leaves_behind(prompt: int, at: int) -> None:
     """Masked rows of NaN spread all the same, in this run, in the next, and to the next request of the slot."""
-    tokens = [t % 63 for t in tiny.ids(prompt)]
+    tokens = [t % 63 for t in small_models.ids(prompt)]
     params = SamplingParams(max_tokens=8, banned_token_ids=[63])
     expected = generate(engine(sick_llama()), tokens, params)
 

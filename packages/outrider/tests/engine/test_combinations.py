@@ -18,7 +18,7 @@ from outrider.models.inputs import TEXT, InputSource
 from outrider.models.toy import TableModel
 from outrider.verify.draft import EMPTY, Draft
 from outrider_multimodal.encoder_decoder import EncoderInput
-from tests.rig import Scripted, engine, generate, request, run
+from tests.small_engines import Scripted, engine, generate, request, run
 
 VOCAB = 6
 TARGET = TableModel.random(VOCAB, seed=2)

@@ -13,7 +13,7 @@ from outrider.errors import NumericalError
 from outrider.models.toy import TableModel
 from outrider.verify.arrays import host
 from outrider.verify.draft import EMPTY
-from tests.rig import engine, request, run
+from tests.small_engines import engine, request, run
 
 VOCAB = 9
 

@@ -20,12 +20,12 @@ from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.engine import Engine
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
-from tests import tiny
-from tests.rig import engine, request, run
+from tests import small_models
+from tests.small_engines import engine, request, run
 from tests.tokenizer.letters import alphabet, letters
 from tests.torch_drafters.heads import random_head
 
-PROMPT = [*tiny.ids(12), *tiny.ids(12)]
+PROMPT = [*small_models.ids(12), *small_models.ids(12)]
 PARAMS = SamplingParams(max_tokens=10, temperature=0.8, seed=4)
 SLOTS = 2
 # Grammar drafts need a structured output: they have tests with one.
@@ -36,8 +36,8 @@ POINTS = (0.0, 0.1, 0.35, 0.6, 0.85, 0.99)  # of the lines that a source runs fo
 
 @cache
 def target() -> LoadedModel:
-    config = tiny.config()
-    return make_model(config, tiny.tensors(config))
+    config = small_models.config()
+    return make_model(config, small_models.tensors(config))
 
 
 @cache

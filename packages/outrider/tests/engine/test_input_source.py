@@ -15,7 +15,7 @@ from outrider.engine.request import Request
 from outrider.models.base import Model
 from outrider.models.inputs import TEXT, InputSource
 from outrider.verify.arrays import Floats, host
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 PROMPT = [5, 6, 7, 8, 9, 10, 11, 12]
 

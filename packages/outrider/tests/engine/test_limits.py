@@ -9,7 +9,7 @@ from outrider.config import SamplingParams
 from outrider.errors import ConfigError, InvalidRequestError
 from outrider.models.toy import TableModel
 from tests.engine.counting import CYCLE, counting, oracle
-from tests.rig import engine, generate, request, run
+from tests.small_engines import engine, generate, request, run
 
 SOURCES = ["none", "ngram", "lookup", "model", "oracle"]
 

@@ -23,7 +23,7 @@ from outrider.models.toy import TableModel
 from outrider.utils.row_cost import RowCost
 from outrider_drafters.hierarchical import HierarchicalDrafter
 from outrider_drafters.layer_skip import LayerSkipDrafter
-from tests.rig import request
+from tests.small_engines import request
 
 VOCAB, CONTEXT = 6, 2000
 LEVEL, PASS, ROW = 0.06, 0.02, 0.004  # seconds of a draft level, of a pass, and of each of its rows

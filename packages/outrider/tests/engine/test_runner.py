@@ -6,7 +6,7 @@ import numpy as np
 
 from outrider.engine.runner import ScheduledRequest
 from outrider.verify.draft import Draft
-from tests.rig import request
+from tests.small_engines import request
 
 
 def scheduled(draft: Draft) -> ScheduledRequest:

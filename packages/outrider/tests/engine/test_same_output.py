@@ -12,11 +12,11 @@ from outrider.config import SamplingParams
 from outrider.engine.request import Request
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
-from tests import tiny
+from tests import small_models
 from tests.pairwise import pairwise, slow_unless
-from tests.rig import engine, request, run
+from tests.small_engines import engine, request, run
 
-PROMPT = [*tiny.ids(30), *tiny.ids(30)]
+PROMPT = [*small_models.ids(30), *small_models.ids(30)]
 OPTIONS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "sampled": {"temperature": 0.9, "seed": 6},
@@ -36,20 +36,20 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-CONFIG = tiny.config(tie_embeddings=False, max_seq_len=1100)
-WEIGHTS = tiny.tensors(CONFIG)
+CONFIG = small_models.config(tie_embeddings=False, max_seq_len=1100)
+WEIGHTS = small_models.tensors(CONFIG)
 WEIGHTS["lm_head.weight"] *= 3  # as sure of itself as a trained model is
 
 
 @cache
 def target(kind: str = "bf16") -> LoadedModel:
-    return make_model(CONFIG, WEIGHTS, dtype=tiny.DTYPES[kind])
+    return make_model(CONFIG, WEIGHTS, dtype=small_models.DTYPES[kind])
 
 
 @cache
 def draft() -> LoadedModel:
     """The target's weights with some noise: it agrees often enough, and not always."""
-    other = tiny.tensors(CONFIG, seed=9)
+    other = small_models.tensors(CONFIG, seed=9)
     return make_model(CONFIG, {name: 0.92 * w + 0.08 * other[name] for name, w in WEIGHTS.items()})
 
 
@@ -69,7 +69,7 @@ def plain(kind: str, options: str) -> tuple[list[int], list[Any]]:
     return list(r.output), [o.logprobs for o in outputs]
 
 
-FACTORS = (tuple(tiny.DTYPES), tuple(OPTIONS), ("ngram", "lookup", "model"), (1, 2, 5, 8, "auto"))
+FACTORS = (tuple(small_models.DTYPES), tuple(OPTIONS), ("ngram", "lookup", "model"), (1, 2, 5, 8, "auto"))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_in_company_as_alone(slots: int) -> None:
 
     def requests() -> list[Request]:
         return [
-            ask(list(OPTIONS)[i % 3], tiny.ids(n, seed=i), str(i), draft=sources[i % 4], spec_length=1 + i % 6)
+            ask(list(OPTIONS)[i % 3], small_models.ids(n, seed=i), str(i), draft=sources[i % 4], spec_length=1 + i % 6)
             for i, n in enumerate(lengths)
         ]
 

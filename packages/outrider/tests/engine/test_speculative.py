@@ -16,8 +16,8 @@ from outrider.cache.pool import itemsize
 from outrider.config import engine_config
 from outrider.errors import ConfigError, IncompatibleDraftError
 from outrider.models.toy import TableModel, sequence_probs
-from tests.rig import engine, generate, request, run
-from tests.whole import model_folder, other_vocabulary
+from tests.model_folders import model_folder, other_vocabulary
+from tests.small_engines import engine, generate, request, run
 
 TARGET = TableModel.random(7, 2, seed=3)
 DRAFT = TableModel(TARGET.table + 0.8 * TableModel.random(7, 2, seed=4).table)

@@ -10,7 +10,7 @@ from outrider.config import SamplingParams
 from outrider.engine.stats import RequestStats
 from outrider.models.toy import TableModel
 from outrider.verify.draft import EMPTY, Draft
-from tests.rig import engine, request, run
+from tests.small_engines import engine, request, run
 
 
 def test_nothing_happened() -> None:

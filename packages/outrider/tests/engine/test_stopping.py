@@ -14,7 +14,7 @@ from outrider.engine.stopping import StopStrings
 from outrider.models.toy import TableModel
 from outrider.verify.draft import EMPTY, Draft
 from tests.engine.counting import CYCLE, counting, oracle
-from tests.rig import Scripted, engine, request, run
+from tests.small_engines import Scripted, engine, request, run
 
 TEXT = st.text("ab", max_size=4)
 

@@ -17,7 +17,7 @@ from outrider.errors import GrammarError, InvalidRequestError, NumericalError
 from outrider.models.toy import TableModel
 from outrider.verify.draft import EMPTY, Draft
 from tests.arrays import log_softmax
-from tests.rig import Scripted, engine, request, run
+from tests.small_engines import Scripted, engine, request, run
 
 VOCAB, EOS = 8, 7
 TARGET = TableModel.random(VOCAB, seed=3, max_seq_len=64)

@@ -12,7 +12,7 @@ from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel
 from tests.paths import ROOT
-from tests.rig import engine, request
+from tests.small_engines import engine, request
 
 pytestmark = pytest.mark.slow
 

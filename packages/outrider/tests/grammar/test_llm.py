@@ -12,7 +12,7 @@ import pytest
 
 from outrider import LLM, AsyncLLM, SamplingParams, SpeculationParams, StructuredOutput
 from outrider.errors import InvalidRequestError
-from tests.whole import model_folder, other_vocabulary
+from tests.model_folders import model_folder, other_vocabulary
 
 PERSON = StructuredOutput(
     json_schema={

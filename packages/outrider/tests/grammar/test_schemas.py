@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
 from outrider import LLM, Output, SamplingParams, SpeculationParams, StructuredOutput
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 from .schemas import Schema, random_schema
 

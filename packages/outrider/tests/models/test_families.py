@@ -19,10 +19,10 @@ from outrider.weights.folder import open_checkpoint
 from outrider.weights.loader import load_model
 from outrider_torch.models.llama import LlamaModel
 from outrider_torch.models.stored import torch_tensors
-from tests import tiny
+from tests import small_models
 from tests.families import MEMBERS, VOCAB, build
 
-TOKENS = tiny.ids(100, VOCAB)
+TOKENS = small_models.ids(100, VOCAB)
 
 
 @pytest.fixture(scope="module", params=MEMBERS)
@@ -44,7 +44,7 @@ def logits(model: LoadedModel, sizes: tuple[int, ...] = (100,)) -> Floats:
     cache = model.new_cache(CacheSpec(max_seq_len=128))
     slot, ends = cache.allocate(), list(itertools.accumulate(sizes))
     parts = [TOKENS[end - size : end] for size, end in zip(sizes, ends, strict=True)]
-    return np.concatenate([tiny.feed(model, cache, (slot, part))[0] for part in parts])
+    return np.concatenate([small_models.feed(model, cache, (slot, part))[0] for part in parts])
 
 
 def close(ours: Floats, theirs: Floats) -> None:
@@ -56,7 +56,7 @@ def test_torch(member: tuple[Path, Floats]) -> None:
     model = on_torch(member[0])
     whole = logits(model)
     close(whole, member[1])
-    assert tiny.identical(logits(model, (40, 1, 1, 5, 53)), whole)
+    assert small_models.identical(logits(model, (40, 1, 1, 5, 53)), whole)
 
 
 def test_float32(member: tuple[Path, Floats]) -> None:
@@ -64,7 +64,7 @@ def test_float32(member: tuple[Path, Floats]) -> None:
     model = load_model(member[0], ModelOptions(dtype="float32", device="cpu"))
     whole = logits(model)
     close(whole, member[1])
-    assert tiny.identical(logits(model, (40, 1, 1, 5, 53)), whole)
+    assert small_models.identical(logits(model, (40, 1, 1, 5, 53)), whole)
 
 
 @pytest.mark.parametrize(("dtype", "error"), [("bfloat16", 0.08), ("int8", 0.12)])

@@ -17,12 +17,12 @@ from outrider.native.library import library
 from outrider.verify.arrays import Floats
 from outrider.verify.tree import path_to
 from outrider_torch.models.llama import LlamaModel
-from tests import tiny
+from tests import small_models
 from tests.families import MEMBERS, VOCAB, config_of
 from tests.models.test_invariance import in_chunks, machine
 
 LENGTH = 150  # crosses the 128 keys of a chunk
-TOKENS = tiny.ids(600, VOCAB)
+TOKENS = small_models.ids(600, VOCAB)
 KINDS = ["torch", *(("bf16", "int8") if library() is not None else ())]
 
 QUANTISED = ("gemma2", "starcoder2", "mixtral", "qwen3-moe")  # whose other operations differ most from Llama's
@@ -39,10 +39,10 @@ every_cell = pytest.mark.parametrize(
 @cache
 def model(member: str, kind: str) -> LoadedModel:
     config = replace(config_of(member), max_seq_len=640)
-    tensors = tiny.tensors(config)
+    tensors = small_models.tensors(config)
     if kind == "torch":
         return LlamaModel(config, tensors, dtype=torch.float32)
-    return make_model(config, tensors, dtype=tiny.DTYPES[kind])
+    return make_model(config, tensors, dtype=small_models.DTYPES[kind])
 
 
 @cache
@@ -55,7 +55,9 @@ def reference(member: str, kind: str) -> Floats:
 def test_in_runs_of_any_size(member: str, kind: str) -> None:
     for threads, isa, sizes in ((2, "best", [LENGTH]), (3, "best", [5, 1, 17]), (2, "portable", [33, 2])):
         with machine(threads, isa):
-            assert tiny.identical(in_chunks(model(member, kind), TOKENS[:LENGTH], sizes), reference(member, kind))
+            assert small_models.identical(
+                in_chunks(model(member, kind), TOKENS[:LENGTH], sizes), reference(member, kind)
+            )
 
 
 @every_cell
@@ -65,12 +67,12 @@ def test_in_any_company(member: str, kind: str) -> None:
     kv = target.new_cache(CacheSpec(slots=3, max_seq_len=LENGTH))
     slots = [kv.allocate() for _ in range(3)]
     held = dict(zip(slots, (3, 37, 126), strict=True))
-    tiny.feed(target, kv, *((slot, TOKENS[:n]) for slot, n in held.items()))
+    small_models.feed(target, kv, *((slot, TOKENS[:n]) for slot, n in held.items()))
     for count, order in zip((1, 2, 5), itertools.permutations(held), strict=False):
-        found = tiny.feed(target, kv, *((slot, TOKENS[held[slot] : held[slot] + count]) for slot in order))
+        found = small_models.feed(target, kv, *((slot, TOKENS[held[slot] : held[slot] + count]) for slot in order))
         assert len(found) == len(held)
         for slot, logits in zip(order, found, strict=True):
-            assert tiny.identical(logits, wanted[held[slot] : held[slot] + count])
+            assert small_models.identical(logits, wanted[held[slot] : held[slot] + count])
             kv.truncate_to(slot, held[slot])
 
 
@@ -81,13 +83,13 @@ def test_as_a_path_of_a_tree(member: str, kind: str) -> None:
     for start in (18, 125, *((508,) if kind == "torch" else ())):
         kv = target.new_cache(CacheSpec(max_seq_len=600))
         slot = kv.allocate()
-        tiny.feed(target, kv, (slot, TOKENS[:start]))
+        small_models.feed(target, kv, (slot, TOKENS[:start]))
         parents = [rng.randint(max(-1, i - 4), i - 1) for i in range(9)]
         path, tokens = path_to(parents, 8), [rng.randrange(VOCAB) for _ in parents]
-        chain = tiny.feed(target, kv, (slot, [tokens[i] for i in path]))[0]
-        after = tiny.feed(target, kv, (slot, TOKENS[:3]))[0]
+        chain = small_models.feed(target, kv, (slot, [tokens[i] for i in path]))[0]
+        after = small_models.feed(target, kv, (slot, TOKENS[:3]))[0]
         kv.truncate_to(slot, start)
-        tree = tiny.feed(target, kv, (slot, tokens), parents=parents)[0]
-        assert tiny.identical(tree[path], chain)
+        tree = small_models.feed(target, kv, (slot, tokens), parents=parents)[0]
+        assert small_models.identical(tree[path], chain)
         kv.keep_path(slot, start, path)
-        assert tiny.identical(tiny.feed(target, kv, (slot, TOKENS[:3]))[0], after)
+        assert small_models.identical(small_models.feed(target, kv, (slot, TOKENS[:3]))[0], after)

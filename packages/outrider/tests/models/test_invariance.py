@@ -23,7 +23,7 @@ from outrider.native.library import library
 from outrider.native.weights import Target, pack_array
 from outrider.verify.arrays import Floats
 from outrider.verify.tree import path_to
-from tests import tiny
+from tests import small_models
 from tests.arrays import randn
 
 VOCAB = 256
@@ -43,7 +43,7 @@ DIMS: dict[str, dict[str, Any]] = {
     },
 }
 SMALL = ("odd", "window")  # the fast suite's
-TOKENS = tiny.ids(LENGTH, VOCAB)
+TOKENS = small_models.ids(LENGTH, VOCAB)
 
 
 def has_isa(name: str) -> bool:
@@ -53,7 +53,7 @@ def has_isa(name: str) -> bool:
 
 @cache
 def model(dims: str, kind: str) -> LoadedModel:
-    return tiny.llama(kind, vocab_size=VOCAB, max_seq_len=LENGTH + 20, **DIMS[dims])
+    return small_models.llama(kind, vocab_size=VOCAB, max_seq_len=LENGTH + 20, **DIMS[dims])
 
 
 @cache
@@ -96,13 +96,13 @@ def in_chunks(model: LoadedModel, tokens: Sequence[int], sizes: Sequence[int]) -
     for size in itertools.cycle(sizes):
         if at >= len(tokens):
             return np.concatenate(parts)
-        parts += tiny.feed(model, kv, (slot, tokens[at : at + size]))
+        parts += small_models.feed(model, kv, (slot, tokens[at : at + size]))
         at += size
     raise AssertionError
 
 
 ISAS = [name for name in ("avx2", "neon", "best") if name == "best" or has_isa(name)]
-SETTINGS = [(kind, threads, isa) for kind in (*tiny.DTYPES, "kv8") for threads in (1, 2, 3) for isa in ISAS]
+SETTINGS = [(kind, threads, isa) for kind in (*small_models.DTYPES, "kv8") for threads in (1, 2, 3) for isa in ISAS]
 FAST = [("bf16", 2, "best"), ("fp32", 3, "best"), ("int8", 1, "best"), ("q4", 2, ISAS[0]), ("kv8", 2, "best")]
 
 
@@ -122,12 +122,12 @@ def dims(request: pytest.FixtureRequest) -> str:
 def test_in_runs_of_any_size(dims: str, kind: str) -> None:
     n = 66
     for size in (2, 5, 7, 17, 33, 64):
-        assert tiny.identical(in_chunks(model(dims, kind), TOKENS[:n], [size]), reference(dims, kind)[:n])
+        assert small_models.identical(in_chunks(model(dims, kind), TOKENS[:n], [size]), reference(dims, kind)[:n])
 
 
 @pytest.mark.parametrize("sizes", [[LENGTH], [333, 64, 1, 511], pytest.param([511], marks=pytest.mark.slow)], ids=str)
 def test_prompts_cut_anywhere(dims: str, kind: str, sizes: list[int]) -> None:
-    assert tiny.identical(in_chunks(model(dims, kind), TOKENS, sizes), reference(dims, kind))
+    assert small_models.identical(in_chunks(model(dims, kind), TOKENS, sizes), reference(dims, kind))
 
 
 def test_in_any_company(dims: str, kind: str) -> None:
@@ -136,12 +136,12 @@ def test_in_any_company(dims: str, kind: str) -> None:
     kv = target.new_cache(CacheSpec(slots=4, max_seq_len=LENGTH))
     slots = [kv.allocate() for _ in range(4)]
     held = {slots[0]: 3, slots[1]: 37, slots[2]: 509}
-    tiny.feed(target, kv, *((slot, TOKENS[:n]) for slot, n in held.items()), (slots[3], TOKENS[100:400]))
+    small_models.feed(target, kv, *((slot, TOKENS[:n]) for slot, n in held.items()), (slots[3], TOKENS[100:400]))
     for count, order in zip((1, 2, 4, 5, 6, 8), itertools.permutations(held), strict=True):
-        found = tiny.feed(target, kv, *((slot, TOKENS[held[slot] : held[slot] + count]) for slot in order))
+        found = small_models.feed(target, kv, *((slot, TOKENS[held[slot] : held[slot] + count]) for slot in order))
         assert len(found) == len(held)
         for slot, logits in zip(order, found, strict=True):
-            assert tiny.identical(logits, wanted[held[slot] : held[slot] + count])
+            assert small_models.identical(logits, wanted[held[slot] : held[slot] + count])
             kv.truncate_to(slot, held[slot])
 
 
@@ -151,25 +151,25 @@ def test_as_a_path_of_a_tree(dims: str, kind: str, start: int) -> None:
     target, rng = model(dims, kind), random.Random(start)
     kv = target.new_cache(CacheSpec(max_seq_len=LENGTH))
     slot = kv.allocate()
-    tiny.feed(target, kv, (slot, TOKENS[:start]))
+    small_models.feed(target, kv, (slot, TOKENS[:start]))
     for n in (3, 6, 13, 24):
         parents = [rng.randint(max(-1, i - 5), i - 1) for i in range(n)]
         path = path_to(parents, n - 1)
         tokens = [rng.randrange(VOCAB) for _ in range(n)]
 
-        chain = tiny.feed(target, kv, (slot, [tokens[i] for i in path]))[0]
-        after = tiny.feed(target, kv, (slot, TOKENS[:3]))[0]
+        chain = small_models.feed(target, kv, (slot, [tokens[i] for i in path]))[0]
+        after = small_models.feed(target, kv, (slot, TOKENS[:3]))[0]
         kv.truncate_to(slot, start)
 
-        tree = tiny.feed(target, kv, (slot, tokens), parents=parents)[0]
-        assert tiny.identical(tree[path], chain)
+        tree = small_models.feed(target, kv, (slot, tokens), parents=parents)[0]
+        assert small_models.identical(tree[path], chain)
         kv.keep_path(slot, start, path)
-        assert tiny.identical(tiny.feed(target, kv, (slot, TOKENS[:3]))[0], after)
+        assert small_models.identical(small_models.feed(target, kv, (slot, TOKENS[:3]))[0], after)
 
         for ahead in (1, 2, 25):  # tokens before the tree that are read with it
             kv.truncate_to(slot, start - ahead)
-            both = tiny.feed(target, kv, (slot, [*TOKENS[start - ahead : start], *tokens]), parents=parents)[0]
-            assert tiny.identical(both[ahead:][path], chain)
+            both = small_models.feed(target, kv, (slot, [*TOKENS[start - ahead : start], *tokens]), parents=parents)[0]
+            assert small_models.identical(both[ahead:][path], chain)
         kv.truncate_to(slot, start)
 
 
@@ -178,14 +178,14 @@ def test_over_stale_rows(dims: str, kind: str) -> None:
     target, wanted = model(dims, kind), reference(dims, kind)
     kv = target.new_cache(CacheSpec(max_seq_len=LENGTH))
     slot = kv.allocate()
-    tiny.feed(target, kv, (slot, TOKENS[200:900]))
+    small_models.feed(target, kv, (slot, TOKENS[200:900]))
     kv.free(slot)
     slot = kv.allocate()
     at = 0
     for kept, refused in ((5, 8), (1, 3), (30, 2), (4, 7), (480, 5), (3, 20), (1, 1)):
         draft = [(t + 1) % VOCAB for t in TOKENS[at + kept : at + kept + refused]]
-        found = tiny.feed(target, kv, (slot, [*TOKENS[at : at + kept], *draft]))[0]
-        assert tiny.identical(found[:kept], wanted[at : at + kept])
+        found = small_models.feed(target, kv, (slot, [*TOKENS[at : at + kept], *draft]))[0]
+        assert small_models.identical(found[:kept], wanted[at : at + kept])
         at += kept
         kv.truncate_to(slot, at)
 
@@ -196,9 +196,9 @@ def test_linear_layers(in_features: int, kind: str, biased: bool) -> None:
     """Every row of 1 to 64, at the widths of real models."""
     weight = randn(192, in_features, seed=in_features)
     bias = randn(192, seed=in_features + 1) if biased else None
-    layer = pack_array(weight, cast(Target, tiny.DTYPES.get(kind, "bfloat16")), bias=bias)
+    layer = pack_array(weight, cast(Target, small_models.DTYPES.get(kind, "bfloat16")), bias=bias)
     x = randn(64, in_features, seed=in_features + 2)
     whole = layer(x)
     for n in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63):
         for at in {0, 64 - n, (64 - n) // 2}:
-            assert tiny.identical(layer(x[at : at + n]), whole[at : at + n])
+            assert small_models.identical(layer(x[at : at + n]), whole[at : at + n])

@@ -19,24 +19,24 @@ from outrider.models.factory import make_model
 from outrider.native.library import library
 from outrider.verify.arrays import Floats
 from outrider_torch.cache_pool import TorchPool
-from tests import tiny
+from tests import small_models
 from tests.pairwise import pairwise
-from tests.rig import engine, request, run
+from tests.small_engines import engine, request, run
 
 native = pytest.mark.skipif(library() is None, reason="no native library")
-CONFIG = tiny.config(head_dim=20, hidden_size=72)  # heads that fill no vector
-TOKENS = tiny.ids(40)
+CONFIG = small_models.config(head_dim=20, hidden_size=72)  # heads that fill no vector
+TOKENS = small_models.ids(40)
 
 
 def model(kv_cache_dtype: KVCacheDType, **changes: Any) -> LoadedModel:
-    weights = tiny.tensors(CONFIG) | changes
+    weights = small_models.tensors(CONFIG) | changes
     return make_model(CONFIG, weights, dtype="float32", kv_cache_dtype=kv_cache_dtype)
 
 
 def filled(target: LoadedModel, tokens: Sequence[int] = TOKENS, **spec: Any) -> tuple[KVCache, Floats]:
     """A cache that has read the tokens in slot 0, and their logits."""
     cache = target.new_cache(CacheSpec(max_seq_len=128, **spec))
-    return cache, tiny.feed(target, cache, (cache.allocate(), tokens))[0]
+    return cache, small_models.feed(target, cache, (cache.allocate(), tokens))[0]
 
 
 def coded(k: Floats, v: Floats) -> TorchPool:
@@ -66,10 +66,10 @@ def test_attention_reads_codes_times_scales() -> None:
     target = model("int8")
     for which in ("k_scales", "v_scales"):
         cache, _ = filled(target)
-        before = tiny.feed(target, cache, (0, [5]))[0]
+        before = small_models.feed(target, cache, (0, [5]))[0]
         cache.truncate_to(0, 40)
         getattr(cache.pool, which)[0][:40] *= 0.5
-        assert not np.allclose(tiny.feed(target, cache, (0, [5]))[0], before, rtol=1e-3)
+        assert not np.allclose(small_models.feed(target, cache, (0, [5]))[0], before, rtol=1e-3)
 
 
 @native
@@ -85,8 +85,10 @@ def test_paged_has_the_bits_of_contiguous(block: int) -> None:
     target = model("int8")
     paged, logits = filled(target, kind="paged", block_size=block)
     contiguous, wanted = filled(target)
-    assert tiny.identical(logits, wanted)
-    assert tiny.identical(*(tiny.feed(target, cache, (0, TOKENS[:5]))[0] for cache in (paged, contiguous)))
+    assert small_models.identical(logits, wanted)
+    assert small_models.identical(
+        *(small_models.feed(target, cache, (0, TOKENS[:5]))[0] for cache in (paged, contiguous))
+    )
 
 
 @native
@@ -98,8 +100,8 @@ def test_a_shared_block_is_copied_with_its_scales() -> None:
     other = cache.allocate([*TOKENS[:32], 1])
     assert cache.length(other) == 32
     cache.truncate_to(other, 20)
-    found = tiny.feed(target, cache, (other, TOKENS[20:]))[0]
-    assert tiny.identical(found, filled(target)[1][20:])
+    found = small_models.feed(target, cache, (other, TOKENS[20:]))[0]
+    assert small_models.identical(found, filled(target)[1][20:])
     cache.check()
 
 
@@ -115,7 +117,7 @@ def test_a_broken_row_is_seen_by_those_after_it() -> None:
         for held, given in zip((pool.k, pool.v, pool.k_scales, pool.v_scales), rows.arrays, strict=True):
             held[0][3] = given[0].numpy()  # of layer 0, as of slot 0
         assert np.isnan(cache.pool.k_scales[0][3]).tolist() == [False, True]
-        assert np.isnan(tiny.feed(target, cache, (0, [5]))[0]).all()
+        assert np.isnan(small_models.feed(target, cache, (0, [5]))[0]).all()
 
 
 @native
@@ -126,7 +128,7 @@ def test_keys_that_overflow_never_give_numbers(kv_cache_dtype: KVCacheDType) -> 
     A forward pass that went well leaves its results in memory, which must not be taken for those of this one.
     """
     name = "model.layers.0.self_attn.k_proj.weight"
-    overflowing = tiny.tensors(CONFIG)[name].clone()
+    overflowing = small_models.tensors(CONFIG)[name].clone()
     overflowing[0] = 3e38
     broken, well = model(kv_cache_dtype, **{name: overflowing}), model(kv_cache_dtype)
     for _ in range(3):
@@ -163,14 +165,14 @@ def test_memory_is_counted_with_scales() -> None:
 def test_auto_follows_the_weights() -> None:
     assert model("auto").cache_dtype in ("float32", torch.float32)
     if library() is not None:
-        assert make_model(CONFIG, tiny.tensors(CONFIG)).cache_dtype == "bfloat16"
+        assert make_model(CONFIG, small_models.tensors(CONFIG)).cache_dtype == "bfloat16"
 
 
 @pytest.mark.parametrize("name", ["int8", "bfloat16"])
 def test_torch_has_no_other_cache_than_its_own(name: KVCacheDType) -> None:
     """``fixed_shapes`` stands for a GPU here: it takes the path that GPUs take."""
     with pytest.raises(ConfigError, match=f"kv_cache_dtype='{name}' needs the native library.*use auto"):
-        make_model(CONFIG, tiny.tensors(CONFIG), dtype="float32", kv_cache_dtype=name, fixed_shapes=True)
+        make_model(CONFIG, small_models.tensors(CONFIG), dtype="float32", kv_cache_dtype=name, fixed_shapes=True)
 
 
 def test_an_unknown_name_is_refused() -> None:

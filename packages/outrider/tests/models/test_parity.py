@@ -26,7 +26,7 @@ from outrider.config import ModelOptions
 from outrider.models.batch import ForwardBatch, Span
 from outrider.verify.arrays import Floats, host
 from outrider.weights.loader import load_model
-from tests import tiny
+from tests import small_models
 
 VOCAB = 96
 LLAMA3 = {
@@ -82,7 +82,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "qwen2": lambda: build(QWEN2, rope_parameters={"rope_type": "default", "rope_theta": 1000000.0}),
     "qwen3": lambda: build(QWEN3, head_dim=24, tie_word_embeddings=True),
 }
-TOKENS = tiny.ids(100, VOCAB)
+TOKENS = small_models.ids(100, VOCAB)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -100,7 +100,7 @@ def logits(folder: Path, dtype: Any, sizes: tuple[int, ...] = (100,)) -> Floats:
     cache = model.new_cache(CacheSpec(max_seq_len=128))
     slot = cache.allocate()
     parts = [TOKENS[end - size : end] for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)]
-    return np.concatenate([tiny.feed(model, cache, (slot, part))[0] for part in parts])
+    return np.concatenate([small_models.feed(model, cache, (slot, part))[0] for part in parts])
 
 
 def test_float32(family: tuple[Path, Floats]) -> None:
@@ -122,8 +122,8 @@ def test_reduced_precision(family: tuple[Path, Floats], dtype: str, error: float
 
 
 def test_only_the_rows_asked_for() -> None:
-    model = tiny.llama()
-    tokens = tiny.ids(12)
+    model = small_models.llama()
+    tokens = small_models.ids(12)
 
     def run(rows: list[int] | None) -> tuple[Floats, Floats]:
         cache = model.new_cache(CacheSpec(max_seq_len=64))
@@ -136,5 +136,5 @@ def test_only_the_rows_asked_for() -> None:
     assert hidden.shape == (12, 48)
     for rows in ([11], [0, 5, 11], [7, 3]):
         some, their_hidden = run(rows)
-        assert tiny.identical(some, everything[rows])
-        assert tiny.identical(their_hidden, hidden[rows])
+        assert small_models.identical(some, everything[rows])
+        assert small_models.identical(their_hidden, hidden[rows])

@@ -8,7 +8,7 @@ from outrider.models.run_time import time_runs
 from outrider.native import measure
 from outrider.native.library import library
 from outrider.native.measure import MachineRates, measure_rates
-from tests import tiny
+from tests import small_models
 
 needs_library = pytest.mark.skipif(library() is None, reason="no native library")
 
@@ -39,7 +39,7 @@ def test_no_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pass_of_more_rows_has_the_same_memory_limit_and_more_arithmetic() -> None:
-    model = tiny.llama()
+    model = small_models.llama()
     one, four = time_runs(model, MachineRates(read_gb_s=1e-3, int8_gmac_s=1e-3), rows=(1, 4))
     c = model.config
     head = c.vocab_size * c.hidden_size

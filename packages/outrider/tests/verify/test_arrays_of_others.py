@@ -34,7 +34,7 @@ def test_draws_are_those_of_float32(kind: str, manner: Siblings) -> None:
     given: Any = KINDS[kind](ROW)
     drawn = []
     for row in (ROW, given):
-        sampler = DraftSampler(Noise(3), 5, shares_noise=False, manner=manner)
+        sampler = DraftSampler(Noise(3), 5, shares_noise=False, sibling_sampling=manner)
         siblings = sampler.siblings(row, 4, depth=0, node=1)
         drawn.append([sampler.draw(row, depth=0, node=0), *siblings.tokens])
         assert all(isinstance(each, np.ndarray) and each.dtype == np.float32 for each in siblings.rows)

@@ -13,7 +13,7 @@ from outrider.verify.shapes import (
     breadth_first,
     expected_accepted,
     from_widths,
-    nodes_wanted,
+    max_nodes,
     optimal,
     static_shape,
 )
@@ -65,7 +65,7 @@ def test_a_beginning_of_a_shape_is_a_shape() -> None:
     ],
 )
 def test_nodes_of_a_whole_draft(options: dict[str, object], depth: int, nodes: int) -> None:
-    assert nodes_wanted(SpeculationParams(**options), depth) == nodes  # type: ignore[arg-type]
+    assert max_nodes(SpeculationParams(**options), depth) == nodes  # type: ignore[arg-type]
 
 
 def test_static_shapes_stop_at_the_depth() -> None:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from outrider.config import SamplingParams
 from outrider.errors import NumericalError
-from outrider.verify.distribution import Context, Part, TargetRows, log_weights
+from outrider.verify.batch_argmax import BatchArgmax
+from outrider.verify.distribution import Context, TargetRows, TokenView, log_weights
 from outrider.verify.draft import EMPTY, Draft
-from outrider.verify.first_largest import FirstLargest
 from outrider.verify.native import NativeSampler
 from outrider.verify.noise import Noise
-from tests import elsewhere
+from tests import other_device
 from tests.arrays import Floats, floats, log_softmax, randn
 
 pytestmark = pytest.mark.usefixtures("each_sampler")
@@ -119,7 +119,7 @@ def test_requests_of_one_pass_share_a_search_for_the_largest_logits(monkeypatch:
     monkeypatch.setattr(NativeSampler, "first_largest", counted)
     logits = randn(5, 8, seed=0)
     logits[:, 7] = 9.0  # padding
-    largest, context = FirstLargest(logits, 7), Context((), ())
+    largest, context = BatchArgmax(logits, 7), Context((), ())
     owners = {0: Draft.chain([1]), 2: EMPTY, 3: Draft.chain([2])}
     for first, draft in owners.items():
         rows = TargetRows(logits, SamplingParams(), context, draft, vocab_size=7, first=first, largest=largest)
@@ -135,7 +135,7 @@ def test_requests_of_one_pass_share_a_search_for_the_largest_logits(monkeypatch:
 
 def test_a_part_of_a_list_stays_as_it_was_when_the_list_grows() -> None:
     tokens = [1, 2, 3, 4]
-    part = Part(tokens, 1, 3)
+    part = TokenView(tokens, 1, 3)
     tokens.append(5)
     assert (list(part), len(part), part[-1], part[:1], 4 in part) == ([2, 3], 2, 3, [2], False)
 
@@ -145,7 +145,7 @@ def test_logits_elsewhere_come_over_once(monkeypatch: pytest.MonkeyPatch) -> Non
     logits = torch.from_numpy(randn(4, 8, seed=1)).bfloat16()
     logits[2, 5] = logits[2, 3] = 4.0  # the first of equals
     logits[:, 7] = 9.0  # padding
-    here, there = FirstLargest(logits, 7), FirstLargest(elsewhere.There(logits), 7)
+    here, there = BatchArgmax(logits, 7), BatchArgmax(other_device.There(logits), 7)
     assert [there[i] for i in range(4)] == [here[i] for i in range(4)]
     assert there[2][0] == 3
     copies: list[tuple[int, ...]] = []
@@ -159,7 +159,7 @@ def test_logits_elsewhere_come_over_once(monkeypatch: pytest.MonkeyPatch) -> Non
     for params in (SamplingParams(temperature=0.7), SamplingParams(temperature=0.7, top_k=3, banned_token_ids=[1])):
         for first in range(4):
             given: dict[str, Any] = {"vocab_size": 7, "first": first}
-            ours = TargetRows(elsewhere.There(logits), params, Context((), ()), EMPTY, largest=there, **given)
+            ours = TargetRows(other_device.There(logits), params, Context((), ()), EMPTY, largest=there, **given)
             theirs = TargetRows(logits, params, Context((), ()), EMPTY, largest=here, **given)
             assert ours.draw(0, Noise(first), 3) == theirs.draw(0, Noise(first), 3)
     assert copies == [(4, 8)]

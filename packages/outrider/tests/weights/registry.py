@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from outrider.hub.builtin import BuiltIn
-from outrider.hub.fetch import Archive, Piece
+from outrider.hub.fetch import Archive, ArchivePiece
 from tests.weights.files import write_gguf, write_llama2c
 
 
@@ -55,8 +55,8 @@ def tarball(members: dict[str, bytes]) -> bytes:
     return file.getvalue()
 
 
-def piece(name: str, data: bytes) -> Piece:
-    return Piece(name, len(data), hashlib.sha256(data).hexdigest())
+def piece(name: str, data: bytes) -> ArchivePiece:
+    return ArchivePiece(name, len(data), hashlib.sha256(data).hexdigest())
 
 
 def two_part_gguf(folder: Path, registry: Registry) -> BuiltIn:

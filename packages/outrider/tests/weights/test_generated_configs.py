@@ -27,12 +27,12 @@ from outrider.verify.arrays import Floats, host
 from outrider.weights.families import FAMILIES
 from outrider.weights.hf_config.keys import GENERATION_IGNORED, GENERATION_REFUSED
 from outrider.weights.loader import load_model
-from tests import tiny
+from tests import small_models
 
 VOCAB, HIDDEN, LAYERS, INNER = 40, 32, 2, 48
 LLAMAS = ("llama", "mistral", "qwen2", "qwen3")
 DEFAULTS = {name: FAMILIES[name].defaults for name in LLAMAS}
-TOKENS = tiny.ids(40, VOCAB)
+TOKENS = small_models.ids(40, VOCAB)
 
 _THETAS = st.sampled_from([100.0, 10000, 5e5])
 _LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -164,7 +164,7 @@ def check(folder: Path, raw: dict[str, Any], head: str) -> str:
     if expected is None:
         return "alone"
     cache = model.new_cache(CacheSpec(max_seq_len=64))
-    ours = tiny.feed(model, cache, (cache.allocate(), TOKENS))[0]
+    ours = small_models.feed(model, cache, (cache.allocate(), TOKENS))[0]
     worst = float(np.abs(ours - expected[0]).max() / np.abs(expected[0]).max())
     assert worst < 1e-3, f"{raw} with head {head}: the logits differ by {worst:.1e} of the largest"
     assert set(model.config.eos_token_ids) == expected[1], raw

@@ -23,7 +23,7 @@ from outrider.weights.families import FAMILIES
 from outrider.weights.files.parts import find_parts
 from outrider.weights.hf_config.config import parse_config
 from outrider.weights.loader import load_model
-from tests import tiny
+from tests import small_models
 from tests.weights.test_generated_configs import LLAMAS, SUPPRESSED, TOKENS, raw_dims, theirs
 
 _KINDS = st.lists(st.sampled_from(["full_attention", "sliding_attention"]), min_size=2, max_size=2)
@@ -138,7 +138,7 @@ def check(folder: Path, raw: dict[str, Any]) -> str:
     if expected is None:
         return "alone"
     cache = model.new_cache(CacheSpec(max_seq_len=48))
-    ours = tiny.feed(model, cache, (cache.allocate(), TOKENS))[0]
+    ours = small_models.feed(model, cache, (cache.allocate(), TOKENS))[0]
     worst = float(np.abs(ours - expected[0]).max() / np.abs(expected[0]).max())
     assert worst < 1e-3, f"{raw}: the logits differ by {worst:.1e} of the largest"
     assert set(model.config.eos_token_ids) == expected[1], raw

@@ -25,7 +25,7 @@ from outrider.weights.gguf.keys import KNOWN
 from outrider.weights.gguf.reader import open_gguf
 from outrider_torch.models.llama import LlamaModel
 from outrider_torch.models.stored import torch_tensors
-from tests import tiny
+from tests import small_models
 from tests.weights.gguf_models import CASES, write_case
 from tests.weights.gguf_specials import SPECIALS
 from tests.weights.record_gguf import COMPUTED, REFERENCE
@@ -57,7 +57,7 @@ def ours(path: Path) -> list[float] | ModelFormatError:
         return error
     model = LlamaModel(checkpoint.config, torch_tensors(checkpoint), dtype=torch.float32)
     cache = model.new_cache(CacheSpec(max_seq_len=64))
-    return sample(tiny.feed(model, cache, (cache.allocate(), IDS))[0][-1].tolist())
+    return sample(small_models.feed(model, cache, (cache.allocate(), IDS))[0][-1].tolist())
 
 
 def judge(title: str, found: list[float] | ModelFormatError, said: list[float] | str, base: list[float]) -> str:

@@ -8,9 +8,9 @@ import pytest
 
 from outrider.errors import ModelFormatError
 from outrider.weights.files.layout import check_shapes, expected_shapes, unread_tensors
-from tests import tiny
+from tests import small_models
 
-CONFIG = tiny.config()  # 6 heads, 2 of keys and values, of 8 dimensions; hidden size 48
+CONFIG = small_models.config()  # 6 heads, 2 of keys and values, of 8 dimensions; hidden size 48
 LAYER = "model.layers.1."
 
 

@@ -25,7 +25,7 @@ from outrider_multimodal import vision_language
 from outrider_multimodal.encoder_decoder import EncoderInput
 from outrider_multimodal.encoder_decoder.model import EncoderDecoderModel
 from outrider_transformers import foreign
-from tests import bridge_members, tiny
+from tests import bridge_members, small_models
 from tests.bridge.test_bridge_docs import table_rows
 from tests.weights.acceptances import READ, unread, without_prefix
 from tests.weights.refusals import Refusal, every
@@ -135,7 +135,7 @@ def _logits(folder: Path) -> Tensor:
     if isinstance(model, EncoderDecoderModel):
         EncoderInput.of_tokens(TOKENS).attach(model, cache, slot)
         tokens = TOKENS[:9]
-    return torch.as_tensor(tiny.feed(model, cache, (slot, tokens))[0]).float()
+    return torch.as_tensor(small_models.feed(model, cache, (slot, tokens))[0]).float()
 
 
 @pytest.mark.parametrize("row", [*unread()], ids=str)

@@ -22,7 +22,7 @@ from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.loader import load_model
 from outrider_torch.models.stored import torch_tensors
-from tests import tiny
+from tests import small_models
 from tests.weights.files import write_folder, write_gguf, write_llama2c
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
@@ -73,17 +73,17 @@ def test_a_file_that_changes_under_a_running_model_is_an_error(tmp_path: Path) -
     os.utime(path, (1, 1))  # the clock of a file system ticks in milliseconds
     model = load_model(tmp_path, ModelOptions(device="cpu"))
     cache = model.new_cache(CacheSpec(slots=4, max_seq_len=64))
-    before = tiny.feed(model, cache, (cache.allocate(), [3, 4]))[0]
+    before = small_models.feed(model, cache, (cache.allocate(), [3, 4]))[0]
     content = path.read_bytes()
     with path.open("r+b") as file:
         file.write(content[:-8] + bytes(8))
     for _ in range(2):
         with pytest.raises(ModelFormatError, match=r"model\.safetensors was changed while its model runs"):
-            tiny.feed(model, cache, (cache.allocate(), [3, 4]))
+            small_models.feed(model, cache, (cache.allocate(), [3, 4]))
         os.truncate(path, 0)
     path.unlink()  # another file in its place, as downloads put it there, is no change of this one
     path.write_bytes(content)
     again = load_model(tmp_path, ModelOptions(device="cpu"))
     path.unlink()
     path.write_bytes(b"")
-    assert np.array_equal(tiny.feed(again, cache, (cache.allocate(), [3, 4]))[0], before)
+    assert np.array_equal(small_models.feed(again, cache, (cache.allocate(), [3, 4]))[0], before)

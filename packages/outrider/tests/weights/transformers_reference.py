@@ -23,12 +23,12 @@ from torch import Tensor
 from outrider.weights.families import FAMILIES
 from outrider_multimodal.vision_language import VISION_LANGUAGE
 from outrider_multimodal.weights import ENCODER_DECODERS
-from tests import bridge_members, tiny
+from tests import bridge_members, small_models
 from tests.encoder_decoders import bart, t5
 from tests.vision_models import model as small_vision_language
 
 VOCAB = 40
-TOKENS = tiny.ids(40, VOCAB)
+TOKENS = small_models.ids(40, VOCAB)
 ABSENT = "absent"
 """As the value of a key or a tensor: take it away."""
 

@@ -19,7 +19,7 @@ from outrider.cache.protocol import KVCache
 from outrider.models.batch import ForwardBatch, Span
 from outrider.verify.arrays import host
 
-__all__ = ["FRAME", "Message", "decode", "encode", "frame"]
+__all__ = ["FRAME", "GroupMessage", "decode", "encode", "frame"]
 
 FRAME = struct.Struct("<qq")
 """Lengths of a message's two parts."""
@@ -30,7 +30,7 @@ Operation = list[Any]
 
 
 @dataclass(frozen=True)
-class Message:
+class GroupMessage:
     """A forward pass, and the changes of caches before it. Slots of spans count ``tables``."""
 
     operations: list[Operation]
@@ -70,7 +70,7 @@ def encode(operations: list[Operation], number: int, batch: ForwardBatch, cache:
     return frame(header, [inputs, *(mask.tobytes() for mask in masks if mask is not None)])
 
 
-def decode(header: dict[str, Any], numbers: bytes) -> Message:
+def decode(header: dict[str, Any], numbers: bytes) -> GroupMessage:
     """The reverse of ``encode``; ``header``: the JSON part."""
     rows = len(header["positions"])
     at = len(numbers) - sum(shape[0] * shape[1] for *_, shape in header["spans"] if shape is not None)
@@ -87,4 +87,4 @@ def decode(header: dict[str, Any], numbers: bytes) -> Message:
     batch = ForwardBatch(
         [0] * rows, header["positions"], tuple(spans), header["logit_rows"], header["layers"], inputs=inputs
     )
-    return Message(header["operations"], header["cache"], batch, tables)
+    return GroupMessage(header["operations"], header["cache"], batch, tables)

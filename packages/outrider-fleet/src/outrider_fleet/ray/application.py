@@ -11,7 +11,7 @@ from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouter
 from ray.serve.schema import LoggingConfig
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from outrider.utils.garbage import keep_loaded
+from outrider.utils.garbage import freeze_gc
 from outrider_fleet.ingress import FleetService
 from outrider_fleet.ray.replicas import DEPLOYMENT, AddressRouter, EngineDeployment, follow
 from outrider_fleet.settings import FleetSettings
@@ -72,7 +72,7 @@ def application(settings: ServerSettings, fleet: FleetSettings, given: dict[str,
 def ingress(settings: ServerSettings, fleet: FleetSettings, model: str, token: str) -> ASGIApp:
     """Our server over the engines of the application that it is a part of; follows them from its first event on."""
     configure(settings)
-    keep_loaded()
+    freeze_gc()
     service = Service(settings, usual_name(model))
     joined = FleetService(service, fleet, model)
     joined.switches_at_once = True

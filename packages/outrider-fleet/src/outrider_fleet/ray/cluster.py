@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from outrider.errors import ConfigError
-from outrider.utils.garbage import keep_loaded
+from outrider.utils.garbage import freeze_gc
 from outrider_fleet.ingress import FleetServer, prepare
-from outrider_fleet.pool import Member, Pool
+from outrider_fleet.pool import Member, ReplicaPool
 from outrider_fleet.settings import FleetSettings
 from outrider_server.http.listening import listen
 from outrider_server.run import run
@@ -59,13 +59,13 @@ class RayBackend:
         self._background = ThreadPoolExecutor(1, "spares")
         self._prepare_spare: Callable[[], None] = lambda: None
 
-    async def start(self, pool: Pool, on_failure: Callable[[int], None]) -> None:
+    async def start(self, pool: ReplicaPool, on_failure: Callable[[int], None]) -> None:
         """Returns when replicas are being loaded."""
         self._pool = pool
         try:
             await asyncio.to_thread(self._connect)
             handle = await asyncio.to_thread(self._deploy)
-            keep_loaded()  # Ray's modules too, before the first request
+            freeze_gc()  # Ray's modules too, before the first request
         except ConfigError as error:
             logger.error("%s", error)
             return on_failure(1)

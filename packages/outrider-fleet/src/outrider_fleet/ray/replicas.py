@@ -20,11 +20,11 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
 from outrider.llm import LLM
-from outrider.utils.garbage import keep_loaded
+from outrider.utils.garbage import freeze_gc
 from outrider_fleet import tracing
 from outrider_fleet.autoscaling import Autoscaler, Demand
 from outrider_fleet.engine_host import EngineHost
-from outrider_fleet.pool import Pool
+from outrider_fleet.pool import ReplicaPool
 from outrider_fleet.ray import directory
 from outrider_fleet.replica import ReplicaLostError
 from outrider_fleet.wire import Message, decode, encode
@@ -62,7 +62,7 @@ class EngineDeployment:
         if given["traces"]:
             tracing.enable(f"replica {self._name}")
         self._host = EngineHost(LLM(given["model"], **given["options"]), self._name, shares=given["shares"])
-        keep_loaded()
+        freeze_gc()
 
     async def ask(self, data: bytes, *, target: str) -> bytes:
         """Answer to ``describe``, ``status`` or ``teach``."""
@@ -157,7 +157,7 @@ class RayReplica:
             raise ReplicaLostError(f"{self._name}: {type(error).__name__}") from None
 
 
-async def follow(pool: Pool, handle: DeploymentHandle, application: str, token: str) -> None:
+async def follow(pool: ReplicaPool, handle: DeploymentHandle, application: str, token: str) -> None:
     """Keep a pool's replicas those of a deployment, until cancelled."""
     handle._init()  # its router asks Ray for the replicas from now on, not from the first request
     while True:

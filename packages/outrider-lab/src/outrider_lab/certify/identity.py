@@ -28,7 +28,7 @@ IdentityCase = tuple[str, SpeculationParams, int]
 
 
 @dataclass(frozen=True)
-class Batch:
+class CaseBatch:
     """Requests that run together."""
 
     kind: str
@@ -98,7 +98,7 @@ class _Comparison:
         self._broken: set[str] = set()
         self._compared = 0
 
-    def run(self, batches: Sequence[Batch], allowance: Allowance) -> Iterator[Check | str]:
+    def run(self, batches: Sequence[CaseBatch], allowance: Allowance) -> Iterator[Check | str]:
         """A piece of progress for plain decoding and each batch, done or left out, and the check."""
         planned = sum(len(batch.cases) for batch in batches)
         required = sum(len(batch.cases) for batch in batches if batch.required)
@@ -129,7 +129,7 @@ class _Comparison:
         text = [self._prompts[prompt]]
         return self._llm.generate(text, self._params, speculation=speculation, cache_salt="plain")[0].token_ids
 
-    def _compare(self, batch: Batch) -> None:
+    def _compare(self, batch: CaseBatch) -> None:
         numbers = [prompt for _, _, prompt in batch.cases]
         self._plain |= {prompt: self._decode(prompt) for prompt in {*numbers} - {*self._plain}}
         texts = [self._prompts[prompt] for prompt in numbers]
@@ -171,7 +171,7 @@ def _settings(sources: Sequence[str], verifiers: Sequence[str], *, sampled: bool
     }
 
 
-def _batches(settings: dict[str, SpeculationParams], prompts: int, each: int) -> list[Batch]:
+def _batches(settings: dict[str, SpeculationParams], prompts: int, each: int) -> list[CaseBatch]:
     """Batches of settings, ordered so that every setting comes early and repeats with other prompts later."""
     by_source: dict[str, list[str]] = {}
     for name, speculation in settings.items():
@@ -180,10 +180,10 @@ def _batches(settings: dict[str, SpeculationParams], prompts: int, each: int) ->
         [(name, settings[name], (at + i) % prompts) for i in range(each) for name in [names[(at + i) % len(names)]]]
         for at, names in enumerate(by_source.values())
     ]
-    batches: list[Batch] = []
+    batches: list[CaseBatch] = []
     for i in range(each):
         many = [(name, settings[name], (at + i) % prompts) for at, name in enumerate(reversed(settings))]
-        batches += [Batch("mixed in one batch", many[at : at + CHUNK], i == 0) for at in range(0, len(many), CHUNK)]
-        batches += [Batch("alone", [cases[i]], i == 0) for cases in own]
-        batches += [Batch("together", cases, required=False) for cases in own if i == 0 and each > 1]
+        batches += [CaseBatch("mixed in one batch", many[at : at + CHUNK], i == 0) for at in range(0, len(many), CHUNK)]
+        batches += [CaseBatch("alone", [cases[i]], i == 0) for cases in own]
+        batches += [CaseBatch("together", cases, required=False) for cases in own if i == 0 and each > 1]
     return batches

@@ -14,7 +14,7 @@ from outrider_lab.certify.allowance import Allowance
 from outrider_lab.certify.report import Check
 from outrider_lab.certify.statistics import detectable_rate
 from outrider_lab.data.workloads import Question
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 QUESTIONS = [Question(str(i), "test", text, chat=False) for i, text in enumerate(("hello world", "one two three four"))]
 COVERAGE = session.Coverage(toy_samples=20, prompts=2, tokens=12, each=3, samples=3)

@@ -26,7 +26,7 @@ from outrider_lab.certify import batch_invariance, draft_consistency, enumeratio
 from outrider_lab.certify.near_ties import explain_divergence
 from outrider_lab.certify.report import Check, Report
 from outrider_lab.data.workloads import Question
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 QUESTIONS = [Question(str(i), "test", text, chat=False) for i, text in enumerate(("hello world", "one two three four"))]
 EFFORT = session.Coverage(toy_samples=150, prompts=2, tokens=12, each=2, samples=16)

@@ -11,7 +11,7 @@ from outrider_lab.cost import LatencyCurve
 from outrider_lab.fleet_planning.costs import ingress
 from outrider_lab.fleet_planning.costs.ingress import measure_ingress, split_costs
 from outrider_lab.fleet_planning.costs.machine import Machine, from_dict
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 
 def test_an_ingress_is_measured_with_our_own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

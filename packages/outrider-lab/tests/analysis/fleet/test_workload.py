@@ -22,7 +22,7 @@ from outrider_lab.fleet_planning.simulation.simulate import simulate
 from outrider_lab.fleet_planning.trace import read_trace
 from outrider_lab.fleet_planning.workload import Lengths, Traffic, synthesize
 from outrider_lab.roofline import HARDWARE, ModelSize
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 ROWS = [
     {"timestamp": 1500, "input_length": 700, "output_length": 20, "hash_ids": [1, 2]},

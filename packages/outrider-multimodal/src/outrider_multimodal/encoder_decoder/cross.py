@@ -14,7 +14,7 @@ from outrider.models.batch import Span
 from outrider.native.passes import check_status
 from outrider.native.structs import FixedKeysStruct
 from outrider.native.weights import native_library
-from outrider_torch.kernels.attention.attention import AttentionPlan, Piece, attend
+from outrider_torch.kernels.attention.attention import AttentionPiece, AttentionPlan, attend
 from outrider_torch.kernels.attention.tree_tiles import TILE, padded
 
 __all__ = ["CrossKeys", "NativeCrossKeys", "TorchCrossKeys"]
@@ -66,7 +66,9 @@ class TorchCrossKeys:
         """In tiles, as ``kernels.attention`` explains."""
         tiles = max(-(-count // TILE), 2 if self._heads == 1 else 1)
         mask = self._mask.expand(tiles, -1, -1, -1)
-        piece = Piece(0, slice(0, count), self._rows, mask, None, self._rows, range(count), [self._length] * tiles)
+        piece = AttentionPiece(
+            0, slice(0, count), self._rows, mask, None, self._rows, range(count), [self._length] * tiles
+        )
         return AttentionPlan(((Span(0, 0, count), 0),), (piece,), None)
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from outrider_multimodal.speech.frames import FRAMES_PER_SECOND
 from outrider_multimodal.speech.vocabulary import SECONDS_PER_STAMP, SpeechVocabulary
 
-__all__ = ["Piece", "cut"]
+__all__ = ["SpeechPiece", "cut"]
 
 _FRAMES_PER_STAMP = round(SECONDS_PER_STAMP * FRAMES_PER_SECOND)
 
 
 @dataclass(frozen=True)
-class Piece:
+class SpeechPiece:
     """Tokens of one segment, and its times within the window in seconds."""
 
     start: float
@@ -22,7 +22,7 @@ class Piece:
     tokens: tuple[int, ...]
 
 
-def cut(tokens: Sequence[int], vocabulary: SpeechVocabulary, frames: int) -> tuple[list[Piece], int]:
+def cut(tokens: Sequence[int], vocabulary: SpeechVocabulary, frames: int) -> tuple[list[SpeechPiece], int]:
     """Segments of a window of ``frames``, and how many frames further the next window begins (at least 1).
 
     ::
@@ -38,11 +38,11 @@ def cut(tokens: Sequence[int], vocabulary: SpeechVocabulary, frames: int) -> tup
         end = frames / FRAMES_PER_SECOND
         if times and times[-1] != vocabulary.first_stamp:
             end = vocabulary.seconds(times[-1])
-        return [Piece(0.0, end, tuple(tokens))], frames
+        return [SpeechPiece(0.0, end, tuple(tokens))], frames
     pieces, last = [], 0
     for at in [*ends, len(tokens)] if whole else ends:
         own = tuple(tokens[last:at])
-        pieces.append(Piece(vocabulary.seconds(own[0]), vocabulary.seconds(own[-1]), own))
+        pieces.append(SpeechPiece(vocabulary.seconds(own[0]), vocabulary.seconds(own[-1]), own))
         last = at
     if whole:
         return pieces, frames

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from outrider.utils.domains import Domains
+from outrider.utils.partitioned_store import PartitionedStore
 
 __all__ = ["FeatureCache"]
 
@@ -23,7 +23,7 @@ class _Seen:
         self.features: OrderedDict[bytes, Tensor] = OrderedDict()
         self.size = 0
 
-    def forget(self) -> None:
+    def evict(self) -> None:
         _, dropped = self.features.popitem(last=False)
         self.size -= dropped.nbytes
 
@@ -38,20 +38,20 @@ class FeatureCache:
     """Apart for each domain: that an image was seen before would else show in the time that it takes."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self._domains = Domains(_Seen, capacity)
+        self._domains = PartitionedStore(_Seen, capacity)
         self._lock = threading.Lock()
 
     def get(self, digest: bytes, domain: str, tenant: str, compute: Callable[[], Tensor]) -> Tensor:
         """The features of the image with ``digest``, computed if the domain has not seen it lately."""
         with self._lock:
-            lease = self._domains.open(domain, tenant)
-            found = lease.store.features.get(digest)
+            handle = self._domains.open(domain, tenant)
+            found = handle.store.features.get(digest)
         try:
             features = compute() if found is None else found
             with self._lock:
                 if self._domains.fits(features.nbytes):
-                    lease.store.note(digest, features)
+                    handle.store.note(digest, features)
         finally:
             with self._lock:
-                self._domains.close(lease)
+                self._domains.close(handle)
         return features

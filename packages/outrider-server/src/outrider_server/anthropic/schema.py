@@ -22,7 +22,7 @@ class TextBlock(StrictModel):
     citations: Any = None
 
 
-class Block(TextBlock):
+class ContentBlock(TextBlock):
     """A block of a message, of any type."""
 
     id: Name | None = None
@@ -39,9 +39,9 @@ class Block(TextBlock):
     context: Text | None = None
 
 
-class Message(StrictModel):
+class AnthropicMessage(StrictModel):
     role: Literal["user", "assistant", "system"]
-    content: Annotated[Text | List[Block], at_most(1024)]
+    content: Annotated[Text | List[ContentBlock], at_most(1024)]
 
 
 class Tool(StrictModel):
@@ -84,7 +84,7 @@ class PromptRequest(StrictModel):
     """The fields that make up a prompt."""
 
     model: str | None = Field(None, max_length=256)
-    messages: List[Message] = Field(min_length=1, max_length=4096)
+    messages: List[AnthropicMessage] = Field(min_length=1, max_length=4096)
     system: Annotated[Text | List[TextBlock] | None, at_most(1024)] = None
     tools: List[Tool] | None = Field(None, max_length=128)
     tool_choice: ToolChoice | None = None

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from outrider_server.answer.formats import thinking_switch
-from outrider_server.anthropic.schema import Block, Message, MessagesRequest, PromptRequest, TextBlock, Tool
+from outrider_server.anthropic.schema import (
+    AnthropicMessage,
+    ContentBlock,
+    MessagesRequest,
+    PromptRequest,
+    TextBlock,
+    Tool,
+)
 from outrider_server.http.errors import invalid
 from outrider_server.openai.schema import chat
 from outrider_server.openai.schema.base import GenerationRequest
@@ -39,7 +46,7 @@ def _system(given: str | Sequence[TextBlock] | None) -> Iterator[chat.Message]:
         yield chat.Message.model_construct(role="system", content=_text(given, "system"))
 
 
-def _message(message: Message, place: int) -> Iterator[chat.Message]:
+def _message(message: AnthropicMessage, place: int) -> Iterator[chat.Message]:
     """A message; results of tools, which Anthropic puts into the user's, before it as messages of their own."""
     where = f"messages[{place}].content"
     if isinstance(message.content, str):
@@ -76,7 +83,7 @@ def _joined(parts: list[chat.ContentPart]) -> str | list[chat.ContentPart] | Non
     return "\n".join(part.text or "" for part in parts) if parts else None
 
 
-def _image(block: Block, where: str) -> chat.ContentPart:
+def _image(block: ContentBlock, where: str) -> chat.ContentPart:
     source = block.source
     if not isinstance(source, dict) or source.get("type") != "base64" or not isinstance(source.get("data"), str):
         message = f"{where} is an image that is not in base64, and images are not fetched: send source.type 'base64'"
@@ -85,14 +92,14 @@ def _image(block: Block, where: str) -> chat.ContentPart:
     return chat.ContentPart.model_construct(type="image_url", image_url={"url": url})
 
 
-def _call(block: Block, where: str) -> chat.ToolCall:
+def _call(block: ContentBlock, where: str) -> chat.ToolCall:
     if block.id is None or block.name is None:
         raise invalid(f"{where} is a tool_use without id or name: give both", where)
     function = chat.FunctionCall(name=block.name, arguments=json.dumps(block.input or {}, ensure_ascii=False))
     return chat.ToolCall(id=block.id, function=function)
 
 
-def _result(block: Block, where: str) -> chat.Message:
+def _result(block: ContentBlock, where: str) -> chat.Message:
     if block.tool_use_id is None:
         raise invalid(f"{where} is a tool_result without tool_use_id: give it", where)
     content = _text(block.content or "", f"{where}.content")

@@ -21,12 +21,12 @@ from outrider_server.ollama.answers import LINES, OllamaResponseBuilder, now, ol
 from outrider_server.ollama.keep_alive import named_service, unload
 from outrider_server.ollama.options import chat_request, model_name
 from outrider_server.ollama.schema import (
-    Message,
     OllamaChatRequest,
     OllamaChatResponse,
     OllamaErrorResponse,
     OllamaGenerateRequest,
     OllamaGenerateResponse,
+    OllamaMessage,
     OllamaRequest,
     Tool,
 )
@@ -105,7 +105,7 @@ async def _loaded(request: Request, body: OllamaRequest, empty: dict[str, Any]) 
     return json_response({"model": name, "created_at": now()} | empty | {"done": True, "done_reason": reason})
 
 
-def _messages(given: list[Message]) -> list[chat.Message]:
+def _messages(given: list[OllamaMessage]) -> list[chat.Message]:
     messages = []
     for i, message in enumerate(given):
         if message.images:

@@ -77,7 +77,7 @@ class ToolCall(StrictModel):
     type: Literal["function"] | None = None
 
 
-class Message(StrictModel):
+class OllamaMessage(StrictModel):
     role: Literal["system", "user", "assistant", "tool"]
     content: Text | None = None
     thinking: Text | None = None
@@ -99,7 +99,7 @@ class Tool(StrictModel):
 
 
 class OllamaChatRequest(OllamaRequest):
-    messages: List[Message] | None = Field(None, max_length=4096, description="None: only asks for the model.")
+    messages: List[OllamaMessage] | None = Field(None, max_length=4096, description="None: only asks for the model.")
     tools: List[Tool] | None = Field(None, max_length=128)
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from outrider import LLM
+from tests.model_folders import model_folder
 from tests.server.live import Live
 from tests.server.playground.pages import QUESTION, Page, slowly
 from tests.server.scripted import saying
 from tests.server.test_chat import TEMPLATE, _set_template
-from tests.whole import model_folder
 
 
 def test_a_refusal_says_why_and_can_be_tried_again(page: Page) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.whole import model_folder
+from tests.model_folders import model_folder
 
 SERVE = "outrider.cli.main"
 ORDINARY: dict[str, Any] = {"prompt": "hello world, hello", "max_tokens": 24, "seed": 7, "ignore_eos": True}

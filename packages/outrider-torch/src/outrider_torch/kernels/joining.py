@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import torch
 
-from outrider.models.batch import ForwardOutput, Part
+from outrider.models.batch import BatchPart, ForwardOutput
 
 __all__ = ["join"]
 
 
-def join(outputs: Sequence[ForwardOutput], parts: Sequence[Part]) -> ForwardOutput:
+def join(outputs: Sequence[ForwardOutput], parts: Sequence[BatchPart]) -> ForwardOutput:
     """The output of the whole batch from those of its ``parts``."""
     logit_rows = [row for part in parts for row in part.logit_rows]
     device = outputs[0].logits.device

@@ -65,7 +65,7 @@ class DraftSource:
     """Where keys and values of its drafts lie, if it has any."""
     beams: Literal["each", "together"] | None = "each"
     """How it drafts for beam search: for each beam as for a request, for all at once, or not at all."""
-    is_control: bool = False
+    is_baseline: bool = False
     """Whether it is only there to be beaten."""
     page: str | None = None
     """Where ``docs/algorithms`` explains it."""

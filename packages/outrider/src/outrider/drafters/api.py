@@ -47,7 +47,7 @@ class RequestView(Protocol):
 
     @property
     def cache_salt(self) -> str:
-        """Its domain: requests with different ones must not learn from each other (``outrider.utils.domains``)."""
+        """Its domain: requests with different ones must not learn from each other (``utils.partitioned_store``)."""
         ...
 
     @property

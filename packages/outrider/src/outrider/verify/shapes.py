@@ -63,7 +63,7 @@ def static_shape(tree: tuple[int, ...], depth: int) -> Shape:
     return breadth_first(tree, depth) if tree[0] < 0 else from_widths(tree[:depth])
 
 
-def levels_wanted(speculation: SpeculationParams, *, adaptive: bool) -> int:
+def max_depth(speculation: SpeculationParams, *, adaptive: bool) -> int:
     """Levels of a draft at most: ``spec_length``, or what ``auto`` stands for.
 
     ``adaptive``: whether the engine may choose how much of a draft to score.
@@ -78,7 +78,7 @@ def levels_wanted(speculation: SpeculationParams, *, adaptive: bool) -> int:
     return AUTO_LENGTH if adaptive and not levelled else FIXED_LENGTH
 
 
-def nodes_wanted(speculation: SpeculationParams, depth: int) -> int:
+def max_nodes(speculation: SpeculationParams, depth: int) -> int:
     """Nodes of a whole draft of at most ``depth`` levels, whichever of the request's sources it comes from."""
     groups = speculation.combination.groups or (("none",),)
     wanted = max(nodes_by(name, speculation, depth) for group in groups for name in group)

@@ -13,7 +13,7 @@ from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
 from outrider.engine.adaptive.statistics import ProposalCost
 from outrider.engine.request import Request
 from outrider.verify.draft import EMPTY, Draft
-from tests.rig import request
+from tests.small_engines import request
 
 ROWS = DEFAULT_SETTINGS.measured_rows
 MOST = 16  # draft tokens of a step

@@ -19,7 +19,7 @@ from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
 from outrider.verify.draft import EMPTY, Draft
 from outrider_multimodal.encoder_decoder import EncoderInput
-from tests.rig import Scripted, request
+from tests.small_engines import Scripted, request
 
 ROWS = DEFAULT_SETTINGS.measured_rows
 FLAT = ForwardPassCost([0.010] * len(ROWS), [0.0] * len(ROWS))  # a row more costs nothing

@@ -11,7 +11,7 @@ from outrider.engine.adaptive.overhead import StepOverhead
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
 from outrider.engine.adaptive.statistics import ProposalCost
 from outrider.verify.draft import Draft
-from tests.rig import request
+from tests.small_engines import request
 
 ROWS = DEFAULT_SETTINGS.measured_rows
 FAST = ForwardPassCost([0.0010 + 0.00001 * n for n in ROWS], [0.0] * len(ROWS))  # a row more costs 1%

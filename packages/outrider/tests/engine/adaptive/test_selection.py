@@ -17,7 +17,7 @@ from outrider.engine.adaptive.selection import Proposal, select_nodes
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
 from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.verify.tree import leaves
-from tests import tiny
+from tests import small_models
 
 ROWS = DEFAULT_SETTINGS.measured_rows
 CONTEXT = 500
@@ -79,7 +79,7 @@ def test_no_more_than_asked_for() -> None:
 
 
 def test_a_branch_s_cost_is_measured_and_grows_with_the_context() -> None:
-    curve = calibrate(tiny.llama(), AdaptiveSettings(calibration_seconds=0.05))
+    curve = calibrate(small_models.llama(), AdaptiveSettings(calibration_seconds=0.05))
     assert 0 <= curve.branch(64) <= curve.branch(400) < 1
     without = curve.seconds([4], [64])
     for _ in range(200):  # a run that is slower by what its branches cost teaches nothing about rows
@@ -90,7 +90,7 @@ def test_a_branch_s_cost_is_measured_and_grows_with_the_context() -> None:
 @pytest.mark.parametrize("slow", [0, 1])
 def test_a_pass_that_was_disturbed_does_not_make_all_longer_ones_dear(slow: int, monkeypatch: Any) -> None:
     """The first one reads weights from disk; another may find the machine busy."""
-    model, passes = tiny.llama(), itertools.count()
+    model, passes = small_models.llama(), itertools.count()
     forward = model.forward
 
     def disturbed(batch: ForwardBatch, cache: KVCache) -> ForwardOutput:

@@ -25,11 +25,11 @@ from outrider_torch.heads import make_head
 from outrider_torch.heads.checkpoint import save_head
 from outrider_torch.models.stored import torch_tensors
 from tests.heads import heads
+from tests.model_folders import model_folder
 from tests.test_adapters import adapter
 from tests.weights.files import write_gguf
 from tests.weights.fuzz.mutate_files import mutate_gguf, mutate_safetensors
 from tests.weights.fuzz.mutate_json import mutate
-from tests.whole import model_folder
 
 HEADS = ("eagle", "eagle3", "dflash", "medusa", "blockwise", "pass")
 NAMES = ("folder", "index", "gguf", *HEADS, "adapter", "datastore", "table")

@@ -23,7 +23,7 @@ from outrider.errors import OutriderError
 from outrider.llm import LLM
 from outrider_fleet.engine_host import EngineHost
 from outrider_fleet.ingress import FleetServer
-from outrider_fleet.pool import Member, Pool
+from outrider_fleet.pool import Member, ReplicaPool
 from outrider_fleet.settings import FleetSettings
 from outrider_fleet.sockets import SocketHost, SocketReplica
 from outrider_lab.fleet_planning.costs.machine import Machine
@@ -113,7 +113,7 @@ class _Here:
     def __init__(self, replica: SocketReplica) -> None:
         self._replica = replica
 
-    async def start(self, pool: Pool, on_failure: Callable[[int], None]) -> None:
+    async def start(self, pool: ReplicaPool, on_failure: Callable[[int], None]) -> None:
         pool.add(self._replica)
 
     def ready(self, member: Member) -> None:

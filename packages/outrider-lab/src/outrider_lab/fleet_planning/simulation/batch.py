@@ -10,7 +10,7 @@ from outrider_lab.fleet_planning.simulation.running import Mask, Progress, Runni
 from outrider_lab.fleet_planning.workload import Floats, Ints
 
 
-class Batch:
+class RunningBatch:
     """Running requests and their cache."""
 
     def __init__(self, machine: Machine, progress: Progress) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outrider_lab.fleet_planning.costs.machine import Machine
-from outrider_lab.fleet_planning.simulation.batch import Batch
+from outrider_lab.fleet_planning.simulation.batch import RunningBatch
 from outrider_lab.fleet_planning.simulation.running import Mask, share_budget
 from outrider_lab.fleet_planning.workload import Ints
 
@@ -30,7 +30,7 @@ class Step:
 class Planner:
     """Plans steps of a batch, and has the requests that wait for a place in it."""
 
-    def __init__(self, machine: Machine, batch: Batch, rng: np.random.Generator) -> None:
+    def __init__(self, machine: Machine, batch: RunningBatch, rng: np.random.Generator) -> None:
         self._machine, self._batch, self._rng = machine, batch, rng
         self.remote_drafts = False
         self.preemptions = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outrider_lab.fleet_planning.costs.machine import Machine
-from outrider_lab.fleet_planning.simulation.batch import Batch
+from outrider_lab.fleet_planning.simulation.batch import RunningBatch
 from outrider_lab.fleet_planning.simulation.planner import Planner, Step
 from outrider_lab.fleet_planning.simulation.running import Mask, Progress
 from outrider_lab.fleet_planning.workload import Floats, Ints, Segment
@@ -56,7 +56,7 @@ class Replica:
         self.only_reads = False  # prompts, for other replicas that decode
         self._counts = Counts()
         self._progress, self._rng = progress, rng
-        self._batch = Batch(machine, progress)
+        self._batch = RunningBatch(machine, progress)
         self._planner = Planner(machine, self._batch, rng)
         self.running = self._batch.running
         self.load = 0  # requests running and waiting

@@ -33,7 +33,7 @@ Visible = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Piece:
+class AttentionPiece:
     """Rows of one span that attend over the same number of keys: a chain, or the tiles of a tree."""
 
     slot: int
@@ -51,7 +51,7 @@ class AttentionPlan:
     """Who attends to what in one forward pass; built once and used by every layer."""
 
     spans: tuple[tuple[Span, int], ...]  # each span with its first packed row
-    pieces: tuple[Piece, ...]
+    pieces: tuple[AttentionPiece, ...]
     inverse: Tensor | None  # int64 [T], where the pieces' results belong; None: they are in packing order
 
 
@@ -77,7 +77,7 @@ def plan(
         rows: rows of the forward pass; more than the spans' only for a chain alone, whose tile they fill.
     """
     placed: list[tuple[Span, int]] = []
-    pieces: list[Piece] = []
+    pieces: list[AttentionPiece] = []
     packed: list[int] = []  # the packed row of each row of the pieces' results; -1 is padding
     least, row = 2 if kv_heads == 1 else 1, 0
     for span in spans:
@@ -88,11 +88,11 @@ def plan(
             mask = _fold_mask(_visible(at, keys, window, visible), group, tile, least, dtype)
             seen = [int(at[min(end, len(at)) - 1]) + 1 if end - tile < len(at) else 1 for end in _ends(mask, group)]
             if order is None:
-                pieces.append(Piece(span.slot, slice(own[0], own[-1] + 1), keys, mask, None, keys, own, seen))
+                pieces.append(AttentionPiece(span.slot, slice(own[0], own[-1] + 1), keys, mask, None, keys, own, seen))
             else:
                 reach = max(keys, span.start + span.count)
                 at_rows = torch.tensor(own, device=device).clamp_min(row)
-                pieces.append(Piece(span.slot, at_rows, keys, mask, order, reach, own, seen))
+                pieces.append(AttentionPiece(span.slot, at_rows, keys, mask, order, reach, own, seen))
             packed += own
         row += span.count
     if rows > row:
@@ -188,7 +188,7 @@ def attend(
     return out if plan.inverse is None else out[plan.inverse]
 
 
-def keys_of(cache: Keys, layer: int, piece: Piece) -> tuple[Tensor, Tensor]:
+def keys_of(cache: Keys, layer: int, piece: AttentionPiece) -> tuple[Tensor, Tensor]:
     """Keys and values [tiles or 1, kv_heads, keys, head_dim] in the order of their positions."""
     k, v = cache.read(layer, piece.slot, piece.reach)
     if piece.order is None:
@@ -203,7 +203,7 @@ def keys_of(cache: Keys, layer: int, piece: Piece) -> tuple[Tensor, Tensor]:
 def _attend(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float | None, cap: float | None, sinks: Tensor | None
 ) -> Tensor:
-    """q: [n, heads, d]; k, v: [tiles or 1, kv_heads, keys, d]; mask: as in ``Piece`` -> [n, heads * d]."""
+    """q: [n, heads, d]; k, v: [tiles or 1, kv_heads, keys, d]; mask: as in ``AttentionPiece`` -> [n, heads * d]."""
     n, heads, d = q.shape
     kv_heads, tiles = k.shape[1], mask.shape[0]
     tile = mask.shape[2] * kv_heads // heads

@@ -11,7 +11,7 @@ from outrider.verify.draft import EMPTY, Draft
 MAX_MATCH = 8  # longer agreements choose no better: what counts is the most recent of the longest matches
 
 
-def reach(match: int) -> int | None:
+def max_copy(match: int) -> int | None:
     """How many tokens a match of so many is trusted for; None is no limit.
 
     On Spec-Bench summaries a copied token was kept 28% of the time after a match of one, 46 after two, 55 after three,
@@ -21,7 +21,7 @@ def reach(match: int) -> int | None:
     return None if match >= MAX_MATCH else 1 + 2 * match
 
 
-def trust(match: int) -> float:
+def match_confidence(match: int) -> float:
     """Acceptance of the first token copied after this match length, on Spec-Bench summaries (benchmarks/log.md)."""
     return (0.28, 0.46, 0.55, 0.67, 0.67, 0.67, 0.67, 0.81)[min(match, MAX_MATCH) - 1]
 
@@ -71,7 +71,7 @@ def build(context: DrafterContext) -> Drafter:
 class LookupDrafter(SingleRequestDrafter):
     """Continues as the text did after the longest earlier match of its last tokens (Saxena 2023).
 
-    The longer the match, the longer the draft: see ``reach``.
+    The longer the match, the longer the draft: see ``max_copy``.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class LookupDrafter(SingleRequestDrafter):
         tokens, index = request.tokens, self._indexes[request.id]
         index.extend(tokens)
         end, match = index.longest_match(tokens)
-        limit = reach(match)
+        limit = max_copy(match)
         count = budget if limit is None else min(budget, limit)
         if match == 0 or count < 1:
             return EMPTY
@@ -95,5 +95,6 @@ class LookupDrafter(SingleRequestDrafter):
         period = len(tokens) - end
         while len(copied) < count:  # the match overlaps the end: the text repeats with this period
             copied.append(copied[len(copied) - period])
-        scores = [trust(match + i) for i in range(count)]  # behind accepted tokens the match is longer by as many
+        # Behind accepted tokens the match is longer by as many.
+        scores = [match_confidence(match + i) for i in range(count)]
         return Draft.chain(copied, source="lookup", scores=scores)

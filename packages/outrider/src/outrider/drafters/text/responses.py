@@ -20,7 +20,7 @@ class _Response:
 
 
 class Responses:
-    """What the requests of a domain were answered; a ``Store`` of ``outrider.utils.domains``."""
+    """What the requests of a domain were answered; a ``Store`` of ``utils.partitioned_store``."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -55,7 +55,7 @@ class Responses:
         for number in texts:
             self._held.move_to_end(number)
 
-    def forget(self) -> None:
+    def evict(self) -> None:
         """Drop the least recently used response, whole."""
         self._forget(next(iter(self._held)))
 

@@ -18,7 +18,7 @@ from outrider.drafters.text.best_first import Children, best_first
 from outrider.drafters.text.counts import sampled_chain
 from outrider.drafters.text.responses import TOKEN_BYTES, Responses
 from outrider.drafters.text.suffix_index import SuffixIndex
-from outrider.utils.domains import Domains, Lease
+from outrider.utils.partitioned_store import Handle, PartitionedStore
 from outrider.verify.draft import Draft
 
 CAPACITY = (1 << 16) * TOKEN_BYTES  # bytes of earlier responses
@@ -146,7 +146,7 @@ def grow(root: Sequence[Continuation], own: Sequence[int], budget: int, depth: i
 class _State:
     request: RequestView
     index: SuffixIndex
-    earlier: Lease[Responses]
+    earlier: Handle[Responses]
     learned: int = 0  # positions of the request's tokens that are in the index
 
 
@@ -162,7 +162,7 @@ class SuffixDrafter(SingleRequestDrafter):
         """``capacity``: bytes of earlier responses that are kept, of all domains together; 0 keeps none."""
         self._vocab_size, self._datastore = vocab_size, datastore
         self._states: dict[str, _State] = {}
-        self.responses = Domains(Responses, capacity)
+        self.responses = PartitionedStore(Responses, capacity)
         self.on_response: Callable[[str, str, Sequence[int]], None] | None = None
         """Told of each response that is learned: its domain, its tenant, its tokens."""
 

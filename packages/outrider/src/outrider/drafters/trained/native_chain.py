@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from outrider.cache import KVCache
 from outrider.drafters.heads import HeadConfig
-from outrider.drafters.trees.child_sampler import Race
+from outrider.drafters.trees.child_sampler import GumbelArgmax
 from outrider.errors import NumericalError
 from outrider.models.batch import Span
 from outrider.models.native_llama import NativeLlamaModel
@@ -75,7 +75,7 @@ class NativeChain:
         tokens: Sequence[int],
         positions: Sequence[int],
         span: Span,
-        race: Race,
+        race: GumbelArgmax,
         levels: int,
         found: Callable[[int, float], bool],
     ) -> tuple[Floats, Floats]:

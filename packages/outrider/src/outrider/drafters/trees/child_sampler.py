@@ -29,7 +29,7 @@ def draft_params(request: RequestView) -> SamplingParams:
 
 
 @dataclass(frozen=True)
-class Race:
+class GumbelArgmax:
     """How the one token of a level is chosen from its logits alone: the largest of logits / temperature + noise.
 
     ``noise``: of a depth, float32, one number for each column of the logits; or None where there is none.
@@ -152,11 +152,11 @@ class ChildSampler:
             found *= len(counts)
         return [Choices(tokens[:count], scores[:count]) for count, (tokens, scores) in zip(counts, found, strict=True)]
 
-    def race(self, columns: int) -> Race | None:
+    def race(self, columns: int) -> GumbelArgmax | None:
         """The rule of every level, for logits of so many columns; None where a level asks for more than its logits."""
         if not self._alike or (self._vocabulary is None and columns != self._vocab_size):
             return None
-        return Race(self._temperature, lambda depth: self._noise(depth, columns))
+        return GumbelArgmax(self._temperature, lambda depth: self._noise(depth, columns))
 
     def winner(self, depth: int, token: int, score: float) -> Choices:
         """The choice at a depth that ``race`` had ``token`` win, with its log-probability."""

@@ -9,7 +9,7 @@ import numpy as np
 from outrider.drafters.api import RequestView
 from outrider.drafters.heads.calibration import Calibration
 from outrider.drafters.trees.builders import TreeBuilder, make_tree_builder
-from outrider.drafters.trees.child_sampler import ChildSampler, Race
+from outrider.drafters.trees.child_sampler import ChildSampler, GumbelArgmax
 from outrider.drafters.trees.draft_batch import Feed
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
 from outrider.verify.arrays import Array, host
@@ -89,7 +89,7 @@ class PendingDraft:
         """Grow by a level, from the rows of its last feed (or of the last token): [rows, vocab]."""
         self._tree.extend(self._sampler.level(self._tree, logits))
 
-    def race(self, columns: int) -> Race | None:
+    def race(self, columns: int) -> GumbelArgmax | None:
         """How each level's token is chosen if it is a chain to which logits [columns] say all; None if it is not."""
         return self._sampler.race(columns) if self.in_order and self.frontier_size else None
 

@@ -28,7 +28,7 @@ from outrider.engine.adaptive.selection import Proposal, select_nodes
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
 from outrider.engine.adaptive.statistics import ProposalCost, RequestStatistics, SourceStatistics
 from outrider.engine.request import Request
-from outrider.utils.domains import Domains, Lease
+from outrider.utils.partitioned_store import Handle, PartitionedStore
 from outrider.verify.draft import EMPTY, Draft
 
 
@@ -48,8 +48,8 @@ class AdaptiveLength:
         self._forward_pass: ForwardPassCost | None = None
         self._encoders = EncoderCosts(cost_of)
         self._requests: dict[str, RequestStatistics] = {}
-        self._learned = Domains(lambda: Experience(settings, measured), CAPACITY)
-        self._leases: dict[str, Lease[Experience]] = {}  # by request
+        self._learned = PartitionedStore(lambda: Experience(settings, measured), CAPACITY)
+        self._handles: dict[str, Handle[Experience]] = {}  # by request
         self._overhead = StepOverhead(settings)
         self._proposing = 0.0  # seconds that drafters took in this step
         self._drafted = 0  # requests with a draft that is scored in it
@@ -214,18 +214,18 @@ class AdaptiveLength:
 
     def finish(self, request_id: str) -> None:
         statistics = self._requests.pop(request_id, None)
-        lease = self._leases.pop(request_id, None)
-        if lease is not None:
+        handle = self._handles.pop(request_id, None)
+        if handle is not None:
             if statistics is not None:
-                lease.store.record_tokens(statistics.tokens)
-            lease.store.acceptance.finish(request_id)
-            self._learned.close(lease)
+                handle.store.record_tokens(statistics.tokens)
+            handle.store.acceptance.finish(request_id)
+            self._learned.close(handle)
 
     # -- helpers ----------------------------------------------------------------------------------------------------
 
     def _experience(self, request: Request) -> Experience:
         """What the request's domain has learned; the request has asked for a budget before."""
-        return self._leases[request.id].store
+        return self._handles[request.id].store
 
     @property
     def _is_observed(self) -> bool:
@@ -269,8 +269,8 @@ class AdaptiveLength:
         return self._encoders.can_pay(source, given, tokens, saved)
 
     def _start(self, request: Request) -> RequestStatistics:
-        lease = self._leases[request.id] = self._learned.open(request.cache_salt, request.tenant)
-        kind, experience = Kind.of(request), lease.store
+        handle = self._handles[request.id] = self._learned.open(request.cache_salt, request.tenant)
+        kind, experience = Kind.of(request), handle.store
         experience.acceptance.start(request.id, kind)
         totals = {name: experience.totals_of(kind, name) for name in request.speculation.combination.names}
         sources = {name: SourceStatistics(each.expected_gain) for name, each in totals.items()}

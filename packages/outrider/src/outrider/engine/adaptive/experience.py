@@ -15,7 +15,7 @@ _TOTALS_BYTES = 300  # of what it has cost and gained in requests of a kind
 
 
 class Experience:
-    """A ``Store`` of ``outrider.utils.domains``: how much is drafted, which answers report, tells of the texts."""
+    """A ``Store`` of ``utils.partitioned_store``: how much is drafted, which answers report, tells of the texts."""
 
     def __init__(self, settings: AdaptiveSettings, measured: Measured = nothing_measured) -> None:
         self._settings = settings
@@ -61,7 +61,7 @@ class Experience:
     def size(self) -> int:
         return _RATE_BYTES * self.acceptance.num_rates + _TOTALS_BYTES * len(self._totals)
 
-    def forget(self) -> None:
+    def evict(self) -> None:
         self.acceptance.forget_rates()
         self._totals.clear()
         self._encoder_debt.clear()

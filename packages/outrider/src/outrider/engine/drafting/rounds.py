@@ -21,7 +21,7 @@ from outrider.verify.draft import EMPTY, Draft
 
 
 @dataclass
-class _Turn:
+class DraftJob:
     """A request that is to have a draft, and what it has been proposed so far."""
 
     request: Request
@@ -81,23 +81,23 @@ class Drafting:
             request.drafts.budget, request.drafts.num_proposed = budget, 0
         if not any(budgets):
             return [fill_forced_tokens(request, EMPTY, room) for request, room in zip(requests, granted, strict=True)]
-        turns = [
-            _Turn(request, budget, self._groups(request))
+        jobs = [
+            DraftJob(request, budget, self._groups(request))
             for request, budget in zip(requests, budgets, strict=True)
             if budget > 0
         ]
-        waiting = turns
-        while waiting := [turn for turn in waiting if turn.advance()]:
+        waiting = jobs
+        while waiting := [job for job in waiting if job.advance()]:
             self._ask(waiting)
-            for turn in waiting:
-                turn.draft = self._merge(turn)
-            waiting = [turn for turn in waiting if not turn.draft]
-        for turn in turns:
-            turn.request.drafts.num_proposed = len(turn.draft)
-            if turn.costs:
-                turn.request.stats.draft_s += sum(cost.seconds for cost in turn.costs.values())
-                self._policy.observe_proposals(turn.request, turn.costs)
-        drafts = {turn.request.id: turn.draft for turn in turns}
+            for job in waiting:
+                job.draft = self._merge(job)
+            waiting = [job for job in waiting if not job.draft]
+        for job in jobs:
+            job.request.drafts.num_proposed = len(job.draft)
+            if job.costs:
+                job.request.stats.draft_s += sum(cost.seconds for cost in job.costs.values())
+                self._policy.observe_proposals(job.request, job.costs)
+        drafts = {job.request.id: job.draft for job in jobs}
         proposed = [drafts.get(request.id, EMPTY) for request in requests]
         selected = self._policy.select(requests, proposed, num_tokens, budgets)
         return [
@@ -134,40 +134,40 @@ class Drafting:
         ranking = self._rankings.get(request.id)
         return iter(request.speculation.combination.groups if ranking is None else ranking.order())
 
-    def _ask(self, turns: Sequence[_Turn]) -> None:
+    def _ask(self, jobs: Sequence[DraftJob]) -> None:
         """Ask the drafters of every request's group, each once for all requests that want it.
 
         Cheap drafters run first; expensive ones are skipped when those are already confident.
         """
-        asked: dict[str, list[tuple[_Turn, int]]] = {}
-        for turn in turns:
-            request = turn.request
-            for name in turn.group:
+        asked: dict[str, list[tuple[DraftJob, int]]] = {}
+        for job in jobs:
+            request = job.request
+            for name in job.group:
                 if name not in request.drafts.disabled_sources and not self._policy.is_paused(request, name):
-                    asked.setdefault(name, []).append((turn, min(turn.budget, request.nodes_by(name))))
+                    asked.setdefault(name, []).append((job, min(job.budget, request.nodes_by(name))))
         for name in sorted(asked, key=self._policy.cost_per_level):
             wanting = [
-                (turn, budget)
-                for turn, budget in asked[name]
-                if self._policy.is_worth_asking(turn.request, name, list(turn.proposals.values()))
+                (job, budget)
+                for job, budget in asked[name]
+                if self._policy.is_worth_asking(job.request, name, list(job.proposals.values()))
             ]
             if wanting and self.time.left() > 0:
-                self._ask_one(name, [turn for turn, _ in wanting], [budget for _, budget in wanting])
+                self._ask_one(name, [job for job, _ in wanting], [budget for _, budget in wanting])
 
-    def _ask_one(self, name: str, turns: Sequence[_Turn], budgets: Sequence[int]) -> None:
+    def _ask_one(self, name: str, jobs: Sequence[DraftJob], budgets: Sequence[int]) -> None:
         """Note what a drafter proposes to each request, and what that cost."""
         began = self._clock()
-        drafts = self.isolated.propose(name, [turn.request for turn in turns], budgets)
-        seconds = (self._clock() - began) / len(turns)
-        for turn in turns:
-            draft = drafts.get(turn.request.id)
+        drafts = self.isolated.propose(name, [job.request for job in jobs], budgets)
+        seconds = (self._clock() - began) / len(jobs)
+        for job in jobs:
+            draft = drafts.get(job.request.id)
             if draft is not None:
-                turn.proposals[name] = draft
+                job.proposals[name] = draft
             levels = 1 + max(draft.depths) if draft else 0
-            turn.costs[name] = ProposalCost(seconds, levels)
+            job.costs[name] = ProposalCost(seconds, levels)
 
-    def _merge(self, turn: _Turn) -> Draft:
-        draft = merge_proposals(turn.request, turn.group, turn.proposals, turn.costs, turn.budget)
-        if draft and turn.request.id in self._rankings:
-            self._rankings[turn.request.id].asked(turn.group)
+    def _merge(self, job: DraftJob) -> Draft:
+        draft = merge_proposals(job.request, job.group, job.proposals, job.costs, job.budget)
+        if draft and job.request.id in self._rankings:
+            self._rankings[job.request.id].asked(job.group)
         return draft

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from outrider.config import LENIENCE, POSTERIOR_THRESHOLD, SpeculationParams
 from outrider.verify.verifiers.base import DraftSampler, Siblings, Verifier
-from outrider.verify.verifiers.block import Block
+from outrider.verify.verifiers.block import BlockVerifier
 from outrider.verify.verifiers.lossy import Lenient, Typical
 from outrider.verify.verifiers.matching import Matching
 from outrider.verify.verifiers.recursive import Recursive
@@ -28,7 +28,7 @@ _MAKERS: Mapping[str, Callable[[SpeculationParams], Verifier]] = MappingProxyTyp
     {
         "matching": lambda _: Matching(),
         "rejection": lambda _: Recursive("rejection", takes_trees=False),
-        "block": lambda _: Block(),
+        "block": lambda _: BlockVerifier(),
         "iterative": lambda _: Recursive("iterative", Siblings.INDEPENDENT),
         "specinfer": lambda _: Recursive("specinfer", Siblings.INDEPENDENT, shuffled=True),
         "sequoia": lambda _: Recursive("sequoia"),

@@ -76,7 +76,7 @@ class DraftSampler:
     noise: Noise
     base: int  # absolute position of the step's first token
     shares_noise: bool  # the verifier's
-    manner: Siblings = Siblings.WITHOUT_REPLACEMENT  # the verifier's
+    sibling_sampling: Siblings = Siblings.WITHOUT_REPLACEMENT  # the verifier's
     takes_trees: bool = True  # the verifier's
 
     def draw(self, log_weights: Array, *, depth: int, node: int) -> int:
@@ -104,9 +104,9 @@ class DraftSampler:
         if count < 1:
             return Drawn([], [])
         weights = host(log_weights)  # what drafts hold, whatever a source has drawn from
-        if self.manner is Siblings.GREEDY:
+        if self.sibling_sampling is Siblings.GREEDY:
             return self._greedy(weights, count, depth=depth, node=node)
-        if self.manner is Siblings.INDEPENDENT:
+        if self.sibling_sampling is Siblings.INDEPENDENT:
             tokens = [self.draw(weights, depth=depth, node=node + i) for i in range(count)]
         elif self.shares_noise:
             tokens = self.noise.draw_without_replacement(weights, count, self.base + depth)

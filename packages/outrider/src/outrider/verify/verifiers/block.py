@@ -12,7 +12,7 @@ from outrider.verify.verifiers.base import Siblings
 from outrider.verify.verifiers.residual import log_weights_of, q_row, require_chain
 
 
-class Block:
+class BlockVerifier:
     """Keep the longest prefix that may be kept, where rejection stops at the first token refused.
 
     ``weight`` is the probability with which the tokens so far are to be kept, ``min(1, weight p(x) / q(x))`` along

@@ -14,7 +14,7 @@ from outrider.models.config import ModelConfig
 from outrider.native.stored import StoredTensor
 from outrider.weights.files.layout import expected_shapes
 
-__all__ = ["Part", "find_parts", "pair_order", "stored_parts"]
+__all__ = ["TensorPart", "find_parts", "pair_order", "stored_parts"]
 
 Shape = tuple[int, ...]
 Pairs = tuple[int, int, int | None, bool]
@@ -22,7 +22,7 @@ Pairs = tuple[int, int, int | None, bool]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class TensorPart:
     """Rows of a file's tensor that are one of the model's."""
 
     tensor: str
@@ -43,19 +43,19 @@ class Part:
 
 def find_parts(
     config: ModelConfig, own_name: Callable[[str], str], *, interleaved: bool, norm_offset: float = 0.0
-) -> tuple[dict[str, Part], dict[str, Shape]]:
+) -> tuple[dict[str, TensorPart], dict[str, Shape]]:
     """The part for each canonical name, and the shapes that a file's tensors then have.
 
     Canonical tensors with one name in the file lie behind each other there; experts are stacked.
     """
-    parts: dict[str, Part] = {}
+    parts: dict[str, TensorPart] = {}
     files: dict[str, Shape] = {}
     for name, shape in expected_shapes(config).items():
         own = own_name(name)
         first = files[own][0] if own in files else 0
         files[own] = (first + shape[0], *shape[1:])
         plus = norm_offset if name.endswith("norm.weight") else 0.0
-        parts[name] = Part(own, shape, first, _pairs(name, config, interleaved), plus)
+        parts[name] = TensorPart(own, shape, first, _pairs(name, config, interleaved), plus)
     experts = config.experts.count if config.experts is not None else 0
     for own in {p.tensor for name, p in parts.items() if ".experts." in name and p.first}:
         files[own] = (experts, files[own][0] // experts, *files[own][1:])
@@ -87,13 +87,13 @@ def _pairs(name: str, config: ModelConfig, interleaved: bool) -> Pairs | None:
     return None if count is None else (count, config.head_dim, config.rotary_dim, interleaved)
 
 
-def stored_parts(parts: Mapping[str, Part], files: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+def stored_parts(parts: Mapping[str, TensorPart], files: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
     """The parts as their files hold them. Tensors that are no part keep their name."""
     stored = {name: _cut(files[part.tensor], part) for name, part in parts.items()}
     return stored | {name: files[name] for name in files.keys() & {"lm_head.weight"} if name not in stored}
 
 
-def _cut(tensor: StoredTensor, part: Part) -> StoredTensor:
+def _cut(tensor: StoredTensor, part: TensorPart) -> StoredTensor:
     rows = tensor.shape[0] if len(part.shape) == 1 else math.prod(tensor.shape[:-1])
     size = len(tensor.data) // max(rows, 1)  # bytes of a row: blocks of codes never go over its end
     data = tensor.data[part.first * size : (part.first + part.shape[0]) * size]

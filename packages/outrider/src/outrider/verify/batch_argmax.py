@@ -13,7 +13,7 @@ from outrider.verify.arrays import Array, Floats, host
 from outrider.verify.noise import largest
 
 
-class FirstLargest:
+class BatchArgmax:
     """Where each row of logits has its first largest entry, and which: of all rows, when one is asked for."""
 
     def __init__(self, logits: Array, vocab_size: int | None = None) -> None:

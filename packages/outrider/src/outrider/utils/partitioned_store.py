@@ -22,7 +22,7 @@ class Store(Protocol):
         """Bytes it takes, about; 0 only where nothing is left to forget."""
         ...
 
-    def forget(self) -> None:
+    def evict(self) -> None:
         """Drop what was least recently used; afterwards ``size`` is smaller."""
         ...
 
@@ -33,10 +33,10 @@ S = TypeVar("S", bound=Store)
 @dataclass(eq=False)
 class _Tenant(Generic[S]):
     size: int = 0
-    held: OrderedDict[str, Lease[S]] = field(default_factory=OrderedDict)  # not empty; least recently used first
+    held: OrderedDict[str, Handle[S]] = field(default_factory=OrderedDict)  # not empty; least recently used first
 
 
-class Lease(Generic[S]):
+class Handle(Generic[S]):
     """A domain's store, in the hands of the requests that use it: look it up once, then keep it."""
 
     def __init__(self, domain: str, tenant: str, store: S) -> None:
@@ -45,7 +45,7 @@ class Lease(Generic[S]):
         self.size = 0  # as it is accounted for
 
 
-class Domains(Generic[S]):
+class PartitionedStore(Generic[S]):
     """The stores of all domains.
 
     Beyond the limit the tenant that holds most forgets first, the least recently used of its domains before the
@@ -56,7 +56,7 @@ class Domains(Generic[S]):
     def __init__(self, make: Callable[[], S], capacity: int) -> None:
         """``capacity``: bytes of all stores together."""
         self._make, self._capacity = make, capacity
-        self._leases: dict[str, Lease[S]] = {}  # in use, or not empty
+        self._handles: dict[str, Handle[S]] = {}  # in use, or not empty
         self._tenants: dict[str, _Tenant[S]] = {}  # that hold anything
         self.size = 0
 
@@ -64,60 +64,60 @@ class Domains(Generic[S]):
         """Whether so many bytes are not too many even for a store that has everything to itself."""
         return size + DOMAIN_BYTES <= self._capacity
 
-    def open(self, domain: str, tenant: str = "") -> Lease[S]:
+    def open(self, domain: str, tenant: str = "") -> Handle[S]:
         """The store of ``domain``, new if there is none. It is charged to the tenant that came first."""
-        lease = self._leases.get(domain)
-        if lease is None:
-            lease = self._leases[domain] = Lease(domain, tenant, self._make())
-        lease.users += 1
-        if lease.size:
-            self._tenants[lease.tenant].held.move_to_end(domain)
-        return lease
+        handle = self._handles.get(domain)
+        if handle is None:
+            handle = self._handles[domain] = Handle(domain, tenant, self._make())
+        handle.users += 1
+        if handle.size:
+            self._tenants[handle.tenant].held.move_to_end(domain)
+        return handle
 
-    def close(self, lease: Lease[S]) -> None:
+    def close(self, handle: Handle[S]) -> None:
         """A request has finished with its store; call it once for each ``open``."""
-        lease.users -= 1
-        self.settle(lease)
-        self._drop_if_unused(lease)
+        handle.users -= 1
+        self.settle(handle)
+        self._drop_if_unused(handle)
 
-    def settle(self, lease: Lease[S]) -> None:
+    def settle(self, handle: Handle[S]) -> None:
         """Account for what a store has learned, and forget what is too much."""
-        self._account(lease)
+        self._account(handle)
         while self.size > self._capacity:
             largest = max(self._tenants.values(), key=lambda tenant: tenant.size)
             oldest = next(iter(largest.held.values()))
-            oldest.store.forget()
+            oldest.store.evict()
             self._account(oldest, used=False)
             self._drop_if_unused(oldest)
 
     def sizes(self) -> dict[str, int]:
         """Bytes by domain, of those that hold anything."""
-        return {lease.domain: lease.size for lease in list(self._leases.values()) if lease.size}
+        return {handle.domain: handle.size for handle in list(self._handles.values()) if handle.size}
 
     def __len__(self) -> int:
         """Domains in use, or not empty."""
-        return len(self._leases)
+        return len(self._handles)
 
-    def _account(self, lease: Lease[S], *, used: bool = True) -> None:
-        content = lease.store.size
+    def _account(self, handle: Handle[S], *, used: bool = True) -> None:
+        content = handle.store.size
         size = content + DOMAIN_BYTES if content else 0
-        if size != lease.size:
-            self._resize(lease, size)
+        if size != handle.size:
+            self._resize(handle, size)
         if used and size:
-            self._tenants[lease.tenant].held.move_to_end(lease.domain)
+            self._tenants[handle.tenant].held.move_to_end(handle.domain)
 
-    def _resize(self, lease: Lease[S], size: int) -> None:
-        tenant = self._tenants.setdefault(lease.tenant, _Tenant())
-        self.size += size - lease.size
-        tenant.size += size - lease.size
-        lease.size = size
+    def _resize(self, handle: Handle[S], size: int) -> None:
+        tenant = self._tenants.setdefault(handle.tenant, _Tenant())
+        self.size += size - handle.size
+        tenant.size += size - handle.size
+        handle.size = size
         if size:
-            tenant.held[lease.domain] = lease
+            tenant.held[handle.domain] = handle
         else:
-            tenant.held.pop(lease.domain, None)
+            tenant.held.pop(handle.domain, None)
             if not tenant.held:
-                del self._tenants[lease.tenant]
+                del self._tenants[handle.tenant]
 
-    def _drop_if_unused(self, lease: Lease[S]) -> None:
-        if lease.users == 0 and lease.size == 0:
-            self._leases.pop(lease.domain, None)
+    def _drop_if_unused(self, handle: Handle[S]) -> None:
+        if handle.users == 0 and handle.size == 0:
+            self._handles.pop(handle.domain, None)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.drafters.text.responses import Responses
-from outrider.utils.domains import DOMAIN_BYTES, Domains
+from outrider.utils.partitioned_store import DOMAIN_BYTES, PartitionedStore
 from tests.utils.store_bytes import counted_over_taken
 
 UNIT = 100
@@ -23,32 +23,32 @@ class Notes:
     def size(self) -> int:
         return self.units * UNIT
 
-    def forget(self) -> None:
+    def evict(self) -> None:
         self.units -= 1
 
 
-def learn(domains: Domains[Notes], domain: str, tenant: str, units: int) -> None:
-    lease = domains.open(domain, tenant)
-    lease.store.units += units
-    domains.close(lease)
+def learn(domains: PartitionedStore[Notes], domain: str, tenant: str, units: int) -> None:
+    handle = domains.open(domain, tenant)
+    handle.store.units += units
+    domains.close(handle)
 
 
-def held(domains: Domains[Notes], domain: str) -> int:
-    lease = domains.open(domain, "asks")
-    units = lease.store.units
-    domains.close(lease)
+def held(domains: PartitionedStore[Notes], domain: str) -> int:
+    handle = domains.open(domain, "asks")
+    units = handle.store.units
+    domains.close(handle)
     return units
 
 
 def test_requests_of_a_domain_share_its_store_and_others_do_not() -> None:
-    domains = Domains(Notes, 10_000)
+    domains = PartitionedStore(Notes, 10_000)
     first, second, other = domains.open("a"), domains.open("a"), domains.open("b")
     assert first.store is second.store
     assert first.store is not other.store
 
 
 def test_the_least_recently_used_domain_is_emptied_first() -> None:
-    domains = Domains(Notes, 3 * (DOMAIN_BYTES + 2 * UNIT))
+    domains = PartitionedStore(Notes, 3 * (DOMAIN_BYTES + 2 * UNIT))
     for name in "abc":
         learn(domains, name, "t", 2)
     held(domains, "a")
@@ -58,7 +58,7 @@ def test_the_least_recently_used_domain_is_emptied_first() -> None:
 
 
 def test_a_tenant_with_many_domains_costs_the_others_nothing_below_their_share() -> None:
-    domains = Domains(Notes, 100 * (DOMAIN_BYTES + UNIT))
+    domains = PartitionedStore(Notes, 100 * (DOMAIN_BYTES + UNIT))
     learn(domains, "victim", "v", 40)
     for i in range(1000):
         learn(domains, f"salt {i}", "attacker", 1)
@@ -68,16 +68,16 @@ def test_a_tenant_with_many_domains_costs_the_others_nothing_below_their_share()
 
 
 def test_a_store_in_use_is_emptied_but_stays() -> None:
-    domains = Domains(Notes, DOMAIN_BYTES + 10 * UNIT)
-    lease = domains.open("a", "t")
-    lease.store.units += 10
-    domains.settle(lease)
+    domains = PartitionedStore(Notes, DOMAIN_BYTES + 10 * UNIT)
+    handle = domains.open("a", "t")
+    handle.store.units += 10
+    domains.settle(handle)
     learn(domains, "b", "t", 10)
-    assert lease.store.units == 0
-    assert domains.open("a", "t").store is lease.store
-    lease.store.units += 3
-    domains.settle(lease)
-    assert (lease.store.units, domains.size) == (3, DOMAIN_BYTES + 3 * UNIT)
+    assert handle.store.units == 0
+    assert domains.open("a", "t").store is handle.store
+    handle.store.units += 3
+    domains.settle(handle)
+    assert (handle.store.units, domains.size) == (3, DOMAIN_BYTES + 3 * UNIT)
 
 
 actions = st.lists(
@@ -87,19 +87,19 @@ actions = st.lists(
 
 @given(actions, st.integers(0, 8000))
 def test_any_use_stays_within_the_limit_and_adds_up(uses: list[tuple[str, int, int, bool]], capacity: int) -> None:
-    domains = Domains(Notes, capacity)
-    leases = []
+    domains = PartitionedStore(Notes, capacity)
+    handles = []
     for tenant, number, units, keep in uses:
-        lease = domains.open(f"{tenant}{number}", tenant)
-        lease.store.units += units
-        domains.settle(lease)
+        handle = domains.open(f"{tenant}{number}", tenant)
+        handle.store.units += units
+        domains.settle(handle)
         if keep:
-            leases.append(lease)
+            handles.append(handle)
         else:
-            domains.close(lease)
+            domains.close(handle)
         assert domains.size <= capacity
-    for lease in leases:
-        domains.close(lease)
+    for handle in handles:
+        domains.close(handle)
     left = {name: held(domains, name) for name in {f"{tenant}{number}" for tenant, number, _, _ in uses}}
     full = [units for units in left.values() if units]
     assert len(domains) == len(full)
