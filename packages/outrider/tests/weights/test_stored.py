@@ -8,16 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from gguf import GGMLQuantizationType
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from safetensors.numpy import save_file as save_numpy
 from safetensors.torch import save_file
 
 from outrider.cache import CacheSpec
 from outrider.config import ModelOptions
 from outrider.errors import ModelFormatError
+from outrider.native.gguf_types import GGUF_TYPES_BY_NUMBER, gguf_number
 from outrider.native.library import library
+from outrider.native.stored import StoredTensor
 from outrider.native.weights import pack
 from outrider.weights.files.checkpoint import Checkpoint
 from outrider.weights.files.llama2c import open_llama2c
+from outrider.weights.files.safetensors import read_header, stored_tensors
 from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.loader import load_model
@@ -87,3 +91,22 @@ def test_a_file_that_changes_under_a_running_model_is_an_error(tmp_path: Path) -
     path.unlink()
     path.write_bytes(b"")
     assert np.array_equal(small_models.feed(again, cache, (cache.allocate(), [3, 4]))[0], before)
+
+
+def test_types_are_those_of_the_gguf_package() -> None:
+    ours = {t.name: (t.number, t.block, t.block_bytes) for t in GGUF_TYPES_BY_NUMBER.values()}
+    theirs = {t.name: (int(t), *GGML_QUANT_SIZES[t]) for t in GGMLQuantizationType}
+    assert ours == theirs
+    assert all(gguf_number(name) == number for name, (number, *_) in ours.items())
+
+
+def test_a_file_whose_pages_were_let_go_is_read_again(tmp_path: Path) -> None:
+    values = np.arange(20_000, dtype=np.float32).reshape(100, 200)
+    save_numpy({"a": values[:1], "b": values}, tmp_path / "x.safetensors")
+    infos = read_header(tmp_path / "x.safetensors")
+    stored = stored_tensors(dict.fromkeys(infos, tmp_path / "x.safetensors"), infos)
+    for _ in range(2):
+        for tensor, expected in ((stored["b"], values), (stored["a"], values[:1])):
+            assert np.array_equal(tensor.numbers(), expected)
+            tensor.release()
+    StoredTensor.of(values).release()  # of no file: nothing to do

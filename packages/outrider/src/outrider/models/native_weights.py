@@ -138,6 +138,7 @@ class Packer:
             weight, bias = _take_rows(weight, rows), None if bias is None else bias[rows]
         target: Target | None = "bfloat16" if self._target is None and weight.type in _FLOATS else self._target
         packed = pack(weight, target=target, bias=bias)
+        weight.release()
         if outputs is not None and not outputs:
             packed.struct.outputs = 0
         kind = target or weight.type.lower()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, quants
 from numpy.typing import NDArray
 
 from outrider.errors import ModelFormatError
@@ -46,6 +46,15 @@ class StoredTensor:
         data = np.ascontiguousarray(array, np.float32).reshape(-1).view(np.uint8)
         return cls("F32", tuple(array.shape), data)
 
+    def release(self) -> None:
+        """Tell the system that the file's pages are not needed for now: those read so far count as memory of ours."""
+        mapped = getattr(self.data, "_mmap", None)
+        if mapped is None or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        start = self.data.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
+        first = start - start % mmap.ALLOCATIONGRANULARITY
+        mapped.madvise(mmap.MADV_DONTNEED, first, start + self.data.nbytes - first)
+
     @property
     def file(self) -> str:
         """The mapped file, for messages."""
@@ -77,12 +86,14 @@ class CodeTable:
 @cache
 def code_table(kind: str) -> CodeTable | None:
     """The table of a format, from the ``gguf`` package; None for formats that count evenly."""
+    if not kind.startswith(("IQ", "MXFP4", "NVFP4")):
+        return None
+    from gguf import quants  # a tenth of a second, for these formats alone
+
     if kind in ("IQ4_NL", "IQ4_XS"):
         return CodeTable(_values(quants.IQ4_NL.kvalues))
     if kind in ("MXFP4", "NVFP4"):
         return CodeTable(_values(quants.MXFP4.kvalues))
-    if not kind.startswith(("IQ1", "IQ2", "IQ3")):
-        return None
     format_class: Any = getattr(quants, kind)
     format_class.init_grid()
     levels = np.array(format_class.grid_map)
@@ -90,11 +101,6 @@ def code_table(kind: str) -> CodeTable | None:
     if kind.startswith("IQ1"):  # weights are (level - 1 +- 1/8) times a scale: 8 times that is an integer
         return CodeTable(_values([*(8 * levels + 1), *[0] * 5, *(8 * levels - 1)]), grid)
     return CodeTable(_values([*levels, *[0] * (8 - len(levels)), *-levels]), grid)
-
-
-def gguf_number(kind: str) -> int:
-    """The number by which GGUF files call a type."""
-    return int(GGMLQuantizationType[kind])
 
 
 def _values(values: Any) -> NDArray[np.int8]:

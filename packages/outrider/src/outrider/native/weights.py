@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.native.arena import aligned_memory
+from outrider.native.gguf_types import gguf_number
 from outrider.native.library import library
-from outrider.native.stored import GGUF_TYPES, StoredTensor, code_table, gguf_number
+from outrider.native.stored import GGUF_TYPES, StoredTensor, code_table
 from outrider.native.structs import SourceStruct, WeightStruct
 
 __all__ = ["NativeWeight", "StoredRows", "Target", "native_library", "pack", "pack_array"]

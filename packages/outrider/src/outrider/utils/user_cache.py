@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import filelock
 import platformdirs
 
 from outrider.errors import CapacityError, ConfigError
@@ -32,6 +31,8 @@ def cache_root() -> Path:
 @contextmanager
 def locked(name: str, *, announce: bool = False) -> Iterator[None]:
     """Hold the lock of ``name`` against other processes; waits for it, saying so on stderr if ``announce``."""
+    import filelock  # half of what else a start imports, and not needed by one that finds its model ready
+
     with _explained():
         path = cache_root() / "locks" / f"{name}.lock"
         _make(path.parent)

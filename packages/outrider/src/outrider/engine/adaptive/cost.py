@@ -6,11 +6,14 @@ import statistics
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import partial
 
 from outrider.cache.protocol import CacheSpec
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
+from outrider.engine.pass_times import measured_once
 from outrider.models.base import Model
 from outrider.models.batch import ForwardBatch, SequenceInput, pack
+from outrider.models.native_llama import NativeLlamaModel
 from outrider.verify.arrays import host
 from outrider.verify.tree import ancestor_mask, depths
 
@@ -97,7 +100,13 @@ def calibrate(model: Model, settings: AdaptiveSettings = DEFAULT_SETTINGS) -> Fo
     sizes = settings.measured_rows
     limit = model.config.max_seq_len - sizes[-1]
     contexts = sorted({max(0, min(context, limit)) for context in (settings.short_context, settings.long_context)})
-    middle = _time_passes(model, contexts, settings)
+    if settings is DEFAULT_SETTINGS and isinstance(model, NativeLlamaModel):
+        probes = tuple((contexts[0], n, 0) for n in (1, settings.branched_rows))
+        middle = measured_once(
+            model, probes, partial(_time_pass, model), lambda: _time_passes(model, contexts, settings)
+        )
+    else:
+        middle = _time_passes(model, contexts, settings)
     rows, branches = settings.branched_rows, settings.branches
     short = _undisturbed([middle[contexts[0], n, 0] for n in sizes])
     branch = [max(0.0, middle[c, rows, branches] - middle[c, rows, 0]) / branches for c in contexts]
@@ -108,9 +117,7 @@ def calibrate(model: Model, settings: AdaptiveSettings = DEFAULT_SETTINGS) -> Fo
     return ForwardPassCost(short, slope, (branch[0], max(0.0, branch[1] - branch[0]) / span), settings)
 
 
-def _time_passes(
-    model: Model, contexts: Sequence[int], settings: AdaptiveSettings
-) -> dict[tuple[int, int, int], float]:
+def _time_passes(model: Model, contexts: Sequence[int], settings: AdaptiveSettings) -> dict[tuple[int, ...], float]:
     """Median seconds of a pass by context, rows and branches."""
     longest = model.config.max_seq_len
     cache = model.new_cache(
@@ -122,7 +129,7 @@ def _time_passes(
         (settings.branched_rows, 0),
         (settings.branched_rows, settings.branches),
     ]
-    times: dict[tuple[int, int, int], list[float]] = {(c, *shape): [] for c in contexts for shape in shapes}
+    times: dict[tuple[int, ...], list[float]] = {(c, *shape): [] for c in contexts for shape in shapes}
     cache.extend(slot, 1)
     model.forward(_batch(model.config.vocab_size, slot, 0, 1, 0), cache)  # the first pass reads weights from disk
     began = time.perf_counter()
@@ -139,6 +146,18 @@ def _time_passes(
         if all(len(measured) >= settings.calibration_repeats for measured in times.values()):
             break
     return {key: statistics.median(measured[len(measured) > 1 :]) for key, measured in times.items()}
+
+
+def _time_pass(model: Model, case: tuple[int, ...]) -> float:
+    """Seconds of one pass without branches, behind a first that reads the weights."""
+    context, rows, _ = case
+    cache = model.new_cache(CacheSpec(slots=1, max_seq_len=context + rows))
+    slot = cache.allocate()
+    cache.extend(slot, context + rows)
+    batch = _batch(model.config.vocab_size, slot, context, rows, 0)
+    start = time.perf_counter()
+    model.forward(batch, cache)
+    return time.perf_counter() - start
 
 
 def _batch(vocab_size: int, slot: int, context: int, rows: int, branches: int) -> ForwardBatch:

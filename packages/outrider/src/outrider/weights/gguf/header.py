@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from outrider.errors import ModelFormatError
+from outrider.native.gguf_types import GGUF_TYPES_BY_NUMBER, GGUFType
 from outrider.utils.json_files import shown
 
 _VERSIONS = (2, 3)
@@ -31,7 +31,7 @@ _SCALARS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 
 class GGUFTensor:
     """Where one tensor lies. ``shape`` is in row-major order, the reverse of the file's."""
 
-    type: GGMLQuantizationType
+    type: GGUFType
     shape: tuple[int, ...]
     start: int  # bytes from the start of the file
     stop: int
@@ -113,6 +113,19 @@ class _Scanner:
     def string(self, what: str) -> str:
         return self.take(self.number("<Q", what), what).decode(errors="replace")
 
+    def strings(self, count: int, what: str) -> list[str]:
+        """As ``string``, of the hundred thousand that a vocabulary has."""
+        data, at, end, length_at = self.data, self.at, len(self.data), struct.Struct("<Q").unpack_from
+        found: list[str] = []
+        for _ in range(count):
+            stop = at + 8 + length_at(data, at)[0] if at + 8 <= end else end + 1
+            if stop > end:
+                break
+            found.append(data[at + 8 : stop].decode(errors="replace"))
+            at = stop
+        self.at = at
+        return found + [self.string(what) for _ in range(count - len(found))]  # which says what is wrong
+
     def value(self, kind: int, key: str) -> Any:
         if kind == _STRING:
             return self.string(key)
@@ -126,14 +139,14 @@ class _Scanner:
     def array(self, key: str) -> Any:
         kind = self.number("<I", key)
         if kind == _STRING:
-            return [self.string(key) for _ in range(self.count(f"strings of {key}", least_bytes=8))]
+            return self.strings(self.count(f"strings of {key}", least_bytes=8), key)
         if kind not in _SCALARS:
             raise self.damaged(f"{key} is an array of unknown type {kind}")
         dtype = np.dtype(_SCALARS[kind])
         count = self.count(f"numbers of {key}", least_bytes=dtype.itemsize)
         return np.frombuffer(self.take(count * dtype.itemsize, key), dtype)
 
-    def tensor_info(self) -> tuple[str, GGMLQuantizationType, tuple[int, ...], int]:
+    def tensor_info(self) -> tuple[str, GGUFType, tuple[int, ...], int]:
         name = self.string("a tensor's name")
         quoted = shown(name)
         dims = self.number("<I", quoted)
@@ -141,17 +154,16 @@ class _Scanner:
             raise self.damaged(f"tensor {quoted} has {dims} dimensions, not 1 to 4")
         shape = tuple(self.number("<Q", quoted) for _ in range(dims))
         kind, offset = self.number("<I", quoted), self.number("<Q", quoted)
-        try:
-            return name, GGMLQuantizationType(kind), shape[::-1], offset
-        except ValueError:
-            raise ModelFormatError(f"{self.path}: tensor {quoted} has unknown type {kind}: update gguf") from None
+        if kind not in GGUF_TYPES_BY_NUMBER:
+            raise ModelFormatError(f"{self.path}: tensor {quoted} has unknown type {kind}: update outrider")
+        return name, GGUF_TYPES_BY_NUMBER[kind], shape[::-1], offset
 
     def place(
-        self, raw: list[tuple[str, GGMLQuantizationType, tuple[int, ...], int]], start: int, alignment: int
+        self, raw: list[tuple[str, GGUFType, tuple[int, ...], int]], start: int, alignment: int
     ) -> dict[str, GGUFTensor]:
         tensors: dict[str, GGUFTensor] = {}
         for name, kind, shape, offset in raw:
-            block, block_bytes = GGML_QUANT_SIZES[kind]
+            block, block_bytes = kind.block, kind.block_bytes
             if name in tensors:
                 raise self.damaged(f"tensor {shown(name)} appears twice")
             if offset % alignment or shape[-1] % block or 0 in shape:

@@ -1,0 +1,69 @@
+"""Times of passes are measured once, while passes take as long as they did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from outrider.engine.pass_times import measured_once
+from outrider.native.processor import num_threads, set_num_threads
+from tests import small_models
+
+TIMES: dict[tuple[int, ...], float] = {(64, 1, 0): 0.01, (64, 8, 0): 0.02, (512, 1, 0): 0.03}
+PROBES = ((64, 1, 0), (64, 8, 0))
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
+    """Whether times were measured, where passes take ``slower`` times as long as when they are."""
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path))
+
+    def ask(slower: float = 1.0, precision: str = "int8") -> bool:
+        called: list[int] = []
+
+        def measure() -> dict[tuple[int, ...], float]:
+            called.append(1)
+            return {case: slower * seconds for case, seconds in TIMES.items()}
+
+        found = measured_once(small_models.llama(precision), PROBES, lambda case: slower * TIMES[case], measure)
+        assert found.keys() == TIMES.keys()
+        assert found[64, 8, 0] == pytest.approx(slower * 0.02, rel=0.31)
+        return bool(called)
+
+    return ask
+
+
+def test_a_second_start_takes_the_times_of_the_first(measured: Callable[..., bool]) -> None:
+    assert [measured(), measured(), measured(1.2)] == [True, False, False]
+
+
+def test_other_times_are_measured_again(measured: Callable[..., bool]) -> None:
+    assert [measured(), measured(2.0), measured(2.0), measured(0.5)] == [True, True, False, True]
+
+
+def test_times_are_of_a_model_and_a_number_of_threads(measured: Callable[..., bool]) -> None:
+    threads = num_threads()
+    try:
+        assert [measured(), measured(precision="fp32")] == [True, True]
+        set_num_threads(threads + 1)
+        assert measured()
+    finally:
+        set_num_threads(threads)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[[[64, 1, 0], NaN]]", "[[[64, 1, 0], -1]]", "[1]", "[[[64, 1, 0], 0.01]]"])
+def test_a_damaged_file_is_measured_anew(text: str, tmp_path: Path, measured: Callable[..., bool]) -> None:
+    measured()
+    (path,) = (tmp_path / "timings").iterdir()
+    path.write_text(text)
+    assert [measured(), measured()] == [True, False]
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: Callable[..., bool]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "file"))
+    assert [measured(), measured()] == [True, True]
