@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from outrider import __version__
 from outrider.models.base import LoadedModel
 from outrider.native.library import library
 from outrider.native.processor import num_threads, processor_name
@@ -57,7 +56,7 @@ def _place(model: LoadedModel) -> Path:
     """The file for models of these sizes and this precision, on this processor with so many threads."""
     functions = library()
     facts = (
-        __version__, repr(model.config), model.implementation, str(model.device), model.precision,
+        repr(model.config), model.implementation, str(model.device), model.precision,
         str(model.cache_dtype), model.weight_bytes, processor_name(), num_threads(),
         None if functions is None else functions.outrider_isa(),
     )  # fmt: skip
