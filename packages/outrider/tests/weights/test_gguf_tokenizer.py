@@ -18,7 +18,7 @@ from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.weights.gguf.header import read_gguf_header
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.gguf.splits import SPLITS
-from outrider.weights.gguf.tokenizer import gguf_tokenizer
+from outrider.weights.gguf.tokenizer_json import gguf_tokenizer
 from tests.weights.gguf_models import write_case
 from tests.weights.record_splits import OTHERS, REFERENCE, TEXTS, write
 
@@ -114,3 +114,22 @@ def test_tokens_that_are_never_sampled() -> None:
 @pytest.mark.parametrize("kind", ["bert", "t5", "rwkv", "no_vocab", "sparkle"])
 def test_a_vocabulary_of_another_kind_gives_other_ids_or_none(kind: str) -> None:
     assert TABLE["prefix"][kind] != TABLE["prefix"]["llama True"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tokenizer.ggml.model": "bert"}, "no vocabulary of a known kind"),
+        ({"tokenizer.ggml.tokens": None}, "no vocabulary of a known kind"),
+        ({"tokenizer.ggml.scores": None}, "neither merges nor a score"),
+        ({"tokenizer.ggml.merges": ["h hello"]}, "cannot be read"),
+    ],
+    ids=str,
+)
+def test_a_vocabulary_that_makes_no_tokenizer_is_refused_by_name(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    write_case(tmp_path / "m.gguf", "llama", changes)
+    with pytest.raises(ModelFormatError, match=said) as found:
+        tokenizer(tmp_path / "m.gguf", tmp_path / "out")
+    assert "m.gguf" in str(found.value)

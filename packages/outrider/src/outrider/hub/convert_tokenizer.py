@@ -8,7 +8,7 @@ from pathlib import Path
 
 from outrider.errors import ModelFormatError
 from outrider.weights.gguf.header import GGUFHeader
-from outrider.weights.gguf.tokenizer import gguf_tokenizer, merges_by_score, named_tokens
+from outrider.weights.gguf.tokenizer_json import gguf_tokenizer, merges_by_score, named_tokens
 
 _UNKNOWN, _BOS, _EOS = "<unk>", "<s>", "</s>"
 _FIRST_BYTE, _FIRST_WORD = 3, 259  # ids of a Llama 2 vocabulary: three specials, 256 bytes, words by score

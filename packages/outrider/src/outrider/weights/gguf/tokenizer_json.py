@@ -1,0 +1,195 @@
+"""The tokenizer of a GGUF file as ``tokenizer.json`` has it: transformers' parts, and llama.cpp's ids.
+
+transformers takes the spaces before a text from the architecture, ``tokenizer.ggml.add_space_prefix`` notwithstanding;
+knows some names of ``tokenizer.ggml.pre``, and splits as GPT-2 does for all others; merges words that are tokens; and
+adds no beginning-of-text token where a file says nothing. In these the file is followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from outrider.utils.byte_alphabet import byte_alphabet
+from outrider.utils.json_files import shown
+from outrider.weights.gguf.header import GGUFHeader
+from outrider.weights.gguf.splits import ADDS_BOS, SPLITS, WHOLE_WORDS
+from outrider.weights.gguf.tokenizer import KINDS, NO_PREFIX, PREFIX
+
+__all__ = ["gguf_tokenizer", "merges_by_score", "named_tokens"]
+
+_SPACE = "\u2581"
+_ESCAPE = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+_CONTROL, _USER_DEFINED = 3, 4  # types of tokens
+_NAMED = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+_USUAL = {
+    "gpt2": ("<|endoftext|>",), "llama": ("<unk>", "<s>", "</s>"),
+    "gemma": ("<unk>", "<bos>", "<eos>", "<pad>", "<mask>"),
+}  # fmt: skip
+"""Special tokens of transformers' classes, whatever the file calls them."""
+
+
+def gguf_tokenizer(header: GGUFHeader) -> dict[str, Any]:
+    """The object that ``tokenizer.json`` holds. Raises ``ValueError`` if the file has no vocabulary of ours."""
+    kind = header.scalar("tokenizer.ggml.model")
+    pre = header.scalar("tokenizer.ggml.pre", "default")
+    tokens = header.metadata.get("tokenizer.ggml.tokens")
+    if kind not in KINDS or not isinstance(tokens, list) or (kind == "gpt2" and pre not in SPLITS):
+        raise ValueError(f"it has no vocabulary of a known kind (tokenizer.ggml.model={shown(kind)})")
+    parts = _byte_level(header, tokens, pre) if kind == "gpt2" else _sentencepiece(header, tokens)
+    bos = header.scalar("tokenizer.ggml.add_bos_token", kind == "llama" or pre in ADDS_BOS)
+    eos = header.scalar("tokenizer.ggml.add_eos_token", False)
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": _added_tokens(header, tokens, parts["model"]["vocab"]),
+        **parts,
+        "post_processor": _frame(header, bos=bos is True, eos=eos is True),
+    }
+
+
+def _byte_level(header: GGUFHeader, tokens: list[str], pre: str) -> dict[str, Any]:
+    """A vocabulary of bytes, as GPT-2's."""
+    splits = [{"type": "Split", "pattern": {"Regex": r}, "behavior": "Isolated", "invert": False} for r in SPLITS[pre]]
+    letters = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    spelling = {byte: letter for letter, byte in byte_alphabet().items()}
+    known = set(spelling.values())
+    spelled = [t if set(t) <= known else "".join(spelling[byte] for byte in t.encode()) for t in tokens]
+    return {
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, letters]},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": _model(header, spelled, whole_words=pre in WHOLE_WORDS, byte_fallback=False),
+    }
+
+
+def _sentencepiece(header: GGUFHeader, tokens: list[str]) -> dict[str, Any]:
+    """Words begin with a space, which text begins with too unless the file says otherwise."""
+    arch, prefix = header.scalar("general.architecture"), header.scalar(PREFIX, True)
+    gemma = arch in NO_PREFIX
+    prefix = prefix and not gemma
+    steps: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}
+    ]  # fmt: skip
+    normalizer: dict[str, Any] | None = _ESCAPE
+    splitter: dict[str, Any] | None = None
+    if prefix:
+        steps.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+        if arch == "phi3":  # another space before a text that begins with one
+            normalizer = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": _SPACE}, _ESCAPE]}
+        else:
+            normalizer = None
+            splitter = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "first", "split": False}
+    if gemma:  # has its runs of spaces as such
+        tokens = [_SPACE * len(token) if " " in token and not token.strip() else token for token in tokens]
+    return {
+        "normalizer": normalizer,
+        "pre_tokenizer": splitter,
+        "decoder": {"type": "Sequence", "decoders": steps},
+        "model": _model(header, tokens, byte_fallback=True, unknown="<unk>" if gemma else None, in_order=gemma),
+    }
+
+
+def _model(
+    header: GGUFHeader,
+    tokens: list[str],
+    *,
+    byte_fallback: bool,
+    whole_words: bool = False,
+    unknown: str | None = None,
+    in_order: bool = False,
+) -> dict[str, Any]:
+    """``in_order``: where a file has no merges, they are made in the order of the tokens, not of their scores."""
+    vocab = {token: i for i, token in enumerate(tokens)}
+    given = header.metadata.get("tokenizer.ggml.merges")
+    if given is not None:
+        merges = [merge.split(" ") for merge in given]
+    else:
+        found = header.metadata.get("tokenizer.ggml.scores")
+        scores = [-i for i in range(len(tokens))] if in_order else np.asarray([] if found is None else found).tolist()
+        if len(scores) != len(tokens):
+            raise ValueError("it has neither merges nor a score for each token")
+        ranked = dict(zip(tokens, scores, strict=True))
+        merges = [list(pair) for pair in merges_by_score(list(ranked), list(ranked.values()), vocab)]
+    affix = None if byte_fallback else ""
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": unknown,
+        "continuing_subword_prefix": affix,
+        "end_of_word_suffix": affix,
+        "fuse_unk": byte_fallback,
+        "byte_fallback": byte_fallback,
+        "ignore_merges": whole_words,
+        "vocab": vocab,
+        "merges": merges,
+    }
+
+
+def merges_by_score(words: Sequence[str], scores: Sequence[float], ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Every pair of tokens that makes a word, best word first: what SentencePiece decides by score at each step.
+
+    Pairs of one word come longest left part first, as in transformers.
+    """
+    pairs = [
+        (score, cut, word)
+        for word, score in zip(words, scores, strict=True)
+        for cut in range(1, len(word))
+        if word[:cut] in ids and word[cut:] in ids
+    ]
+    pairs.sort(key=lambda pair: (pair[0], pair[1], len(pair[2]) - pair[1]), reverse=True)
+    return [(word[:cut], word[cut:]) for _, cut, word in pairs]
+
+
+def named_tokens(header: GGUFHeader) -> dict[str, str | None]:
+    """``bos_token`` and the like, as ``tokenizer_config.json`` names them; None: the file has none."""
+    tokens = header.metadata.get("tokenizer.ggml.tokens") or []
+    ids = {name: header.scalar(f"tokenizer.ggml.{key}_token_id") for name, key in _NAMED.items()}
+    return {name: tokens[i] if isinstance(i, int) and 0 <= i < len(tokens) else None for name, i in ids.items()}
+
+
+def _added_tokens(header: GGUFHeader, tokens: list[str], vocab: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Tokens that are never cut: special ones, and those that their authors defined.
+
+    transformers would give an id behind the vocabulary to usual tokens that a file lacks; here they are plain text.
+    """
+    kinds = header.metadata.get("tokenizer.ggml.token_type")
+    types = np.zeros(0, np.int64) if kinds is None else np.asarray(kinds)
+    control = [token for token, kind in zip(tokens, types, strict=False) if kind == _CONTROL]
+    own = [token for token, kind in zip(tokens, types, strict=False) if kind == _USER_DEFINED]
+    special = {*control, *_USUAL[_family(header)], *(token for token in named_tokens(header).values() if token)}
+    found = {vocab[token]: token for token in (*special, *own) if token in vocab}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return [{"id": i, "content": token, **flags, "special": token in special} for i, token in sorted(found.items())]
+
+
+def _family(header: GGUFHeader) -> str:
+    gemma = header.scalar("general.architecture") in NO_PREFIX
+    kind: str = header.scalar("tokenizer.ggml.model")
+    return "gemma" if kind == "llama" and gemma else kind
+
+
+def _frame(header: GGUFHeader, *, bos: bool, eos: bool) -> dict[str, Any] | None:
+    tokens = header.metadata.get("tokenizer.ggml.tokens") or []
+    ids = {
+        side: i
+        for side, on in (("bos", bos), ("eos", eos))
+        if on and isinstance(i := header.scalar(f"tokenizer.ggml.{side}_token_id"), int) and i < len(tokens)
+    }
+    if not ids:
+        return None
+
+    def framed(text: str, kind: int) -> list[Any]:
+        named = {side: {"SpecialToken": {"id": tokens[i], "type_id": kind}} for side, i in ids.items()}
+        inner = {"Sequence": {"id": text, "type_id": kind}}
+        return [*([named["bos"]] if "bos" in ids else []), inner, *([named["eos"]] if "eos" in ids else [])]
+
+    return {
+        "type": "TemplateProcessing",
+        "single": framed("A", 0),
+        "pair": framed("A", 0) + framed("B", 1),
+        "special_tokens": {tokens[i]: {"id": tokens[i], "ids": [i], "tokens": [tokens[i]]} for i in ids.values()},
+    }
