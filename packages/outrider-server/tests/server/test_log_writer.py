@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from outrider_server.http.logs import TextFormatter, configure
+from outrider_server.http.logs import DISTRIBUTIONS, TextFormatter, configure
 from outrider_server.settings import ServerSettings
+from tests.paths import ROOT
 
 LONG = "x" * 10_000
 
@@ -22,7 +23,7 @@ LONG = "x" * 10_000
 def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Stderr is a small pipe; its other end."""
     monkeypatch.setattr(logging, "raiseExceptions", True)
-    kept = {name: vars(logging.getLogger(name)).copy() for name in ("outrider", "uvicorn", "asyncio")}
+    kept = {name: vars(logging.getLogger(name)).copy() for name in (*DISTRIBUTIONS, "uvicorn", "asyncio")}
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     with os.fdopen(writing, "w") as stderr, os.fdopen(reading, "rb", buffering=0):
@@ -72,8 +73,18 @@ def test_a_traceback_cannot_fake_a_line() -> None:
 
 def test_no_connection_gets_the_number_of_a_standard_file() -> None:
     """Else what a library or a replica writes there would be sent to a client."""
-    code = "import os, socket, sys; from outrider_server.http.logs import configure\n"
+    code = "import os, socket, sys; from outrider_server.http.logs import DISTRIBUTIONS, configure\n"
     code += "from outrider_server.settings import ServerSettings; configure(ServerSettings())\n"
     code += "os._exit(socket.socket().fileno() < 3)"
     shell = f'exec 0>&- 1>&- 2>&-; exec {sys.executable} -c "$0"'
     assert subprocess.run(["sh", "-c", shell, code], check=False, timeout=60).returncode == 0
+
+
+def test_every_distribution_logs_there(pipe: int) -> None:
+    found = {path.name for path in (ROOT / "packages").glob("*/src/*") if (path / "__init__.py").exists()}
+    assert found == set(DISTRIBUTIONS)
+    for name in sorted(found):
+        logging.getLogger(f"{name}.somewhere").info("from %s", name)
+    logging.getLogger("outrider").handlers[0].flush()
+    lines = os.read(pipe, 65536).decode().splitlines()
+    assert [line.rpartition("from ")[2] for line in lines] == sorted(found)

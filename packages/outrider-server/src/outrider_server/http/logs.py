@@ -176,6 +176,14 @@ def _writer() -> Callable[[str], object]:
     return write
 
 
+DISTRIBUTIONS = (
+    "outrider",
+    *("outrider_server", "outrider_torch", "outrider_transformers", "outrider_drafters", "outrider_train"),
+    *("outrider_lab", "outrider_multimodal", "outrider_fleet"),
+)
+"""Packages whose modules log, each under its own name."""
+
+
 def configure(settings: ServerSettings) -> None:
     """Send Outrider's log, and errors of uvicorn and asyncio, to stderr.
 
@@ -186,7 +194,7 @@ def configure(settings: ServerSettings) -> None:
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else TextFormatter())
     handler.addFilter(RateLimit())
     logging.raiseExceptions = False  # or a stderr that cannot be written to would be complained about on stderr
-    levels = {"outrider": settings.log_level.upper(), "uvicorn": "ERROR", "asyncio": "WARNING"}
+    levels = dict.fromkeys(DISTRIBUTIONS, settings.log_level.upper()) | {"uvicorn": "ERROR", "asyncio": "WARNING"}
     for name, level in levels.items():  # uvicorn's warnings are about requests that we refuse and log ourselves
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
