@@ -11,7 +11,7 @@ empty :=
 # The sources and the tests of all packages: the tests form one namespace, ``tests``.
 TESTS := $(subst $(empty) $(empty),:,$(wildcard packages/*/src packages/*))
 
-.PHONY: demo help test test-core lock test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheel-check native-digest fuzz-native attack-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
+.PHONY: demo help test test-core lock test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheel-check native-digest fuzz-native attack-native race-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -127,6 +127,12 @@ attack-native: $(READY)  ## calls of the native library that cannot be, each in 
 	library=$$($(BIN)/python packages/outrider/src/outrider/native/compile.py --out build/native --sanitize) && \
 		PYTHONPATH=$(TESTS) ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc LD_PRELOAD="$(SANITIZERS)" \
 		$(BIN)/python -m tests.native.attack "$$library"
+
+# What a job with several contexts does to others is the thread sanitizer's, what it leaves behind the leak sanitizer's.
+RACE = $(BIN)/python packages/outrider/src/outrider/native/compile.py --program packages/outrider/tests/native/side_by_side.c
+race-native: $(READY)  ## several contexts of the native library at once, under the thread and the leak sanitizer
+	program=$$($(RACE) --out build/native/thread --flag=-O1 --flag=-g --flag=-fsanitize=thread) && TSAN_OPTIONS=halt_on_error=1 $$program
+	program=$$($(RACE) --out build/native/leak --sanitize) && ASAN_OPTIONS=detect_leaks=1 $$program
 
 fuzz-requests: $(READY)  ## 5,000 random requests, each compared with plain decoding (ARGS="--count 500 --seed 7")
 	PYTHONPATH=$(TESTS) $(BIN)/python -m tests.engine.fuzz_requests $(ARGS)

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from outrider import LLM, SamplingParams, SpeculationParams
+from outrider.models.native_llama import NativeLlamaModel
+from outrider.native.context import Context
+from outrider.native.library import library
 from tests.model_folders import model_folder
 
 PARAMS = (
@@ -77,6 +80,18 @@ def test_in_turns(both: Mapping[str, LLM], alone: Mapping[str, list[Tokens]]) ->
     for _ in range(ROUNDS):
         for i, params in enumerate(PARAMS):
             assert {name: answers(llm, params) for name, llm in both.items()} == {name: alone[name][i] for name in both}
+
+
+@pytest.mark.skipif(library() is None, reason="no native library")
+def test_each_has_threads_of_its_own_which_its_draft_model_shares(both: Mapping[str, LLM]) -> None:
+    contexts = {name: [native_context(model) for model in (llm.model, *llm.draft_models)] for name, llm in both.items()}
+    assert [[context.threads for context in own] for own in contexts.values()] == [[1, 1], [2]]
+    assert contexts["wide"][0] is contexts["wide"][1] is not contexts["deep"][0]
+
+
+def native_context(model: object) -> Context:
+    assert isinstance(model, NativeLlamaModel)
+    return model.context
 
 
 def test_both_draft(both: Mapping[str, LLM]) -> None:

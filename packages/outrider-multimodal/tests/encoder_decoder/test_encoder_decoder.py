@@ -18,8 +18,8 @@ from outrider.config import DTypeName, ModelOptions
 from outrider.drafters.draft_cache import DraftModel
 from outrider.errors import InvalidRequestError, ModelFormatError
 from outrider.models.batch import ForwardBatch, Span
-from outrider.native.library import available_isas
-from outrider.native.weights import native_library
+from outrider.native.context import Context
+from outrider.native.library import available_isas, native_library
 from outrider.verify.arrays import Floats, host
 from outrider.weights.loader import load_model
 from outrider_multimodal.encoder_decoder import EncoderInput
@@ -198,14 +198,11 @@ def test_attention_to_constant_keys_is_torch_s(length: int, heads: int, width: i
     torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-5)
     alone = NativeCrossKeys([keys_values], heads, dtype)
     assert torch.equal(torch.cat([alone.attend(0, row, 0.3) for row in q.split((1, 3, 17))]), found)
-    native = native_library()
-    used = native.outrider_isa()
-    try:
-        for isa in available_isas(native):
-            native.outrider_set_isa(isa.encode())
-            assert torch.equal(alone.attend(0, q, 0.3), found)
-    finally:
-        native.outrider_set_isa(used)
+    isas = available_isas(native_library())
+    assert isas
+    for isa in isas:
+        keys = NativeCrossKeys([keys_values], heads, dtype, Context(2, isa))
+        assert torch.equal(keys.attend(0, q, 0.3), found)
 
 
 def test_a_draft_model_s_encoder_runs_when_it_first_drafts(tmp_path: Path) -> None:

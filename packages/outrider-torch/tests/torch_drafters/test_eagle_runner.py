@@ -15,6 +15,7 @@ from outrider.drafters.trained.native_eagle import NativeEagle
 from outrider.drafters.trained.runner import HeadRunner
 from outrider.models.batch import Span
 from outrider.models.native_llama import NativeLlamaModel
+from outrider.native.context import Context
 from outrider.native.library import available_isas, library
 from outrider.verify.tree import ancestor_mask, depths
 from outrider_torch.drafters.eagle_runner import TorchEagle
@@ -122,22 +123,16 @@ def check_native(head: EagleLayer, precision: str, cache: str) -> None:
 @pytest.mark.parametrize(("kind", "own"), [("eagle", {}), ("eagle3", {}), ("eagle3", NEW)], ids=str)
 @torch.inference_mode()
 def test_bits_do_not_depend_on_threads_or_instruction_set(kind: str, own: dict[str, Any]) -> None:
-    functions = library()
+    functions, first = library(), list[Tensor]()
     assert functions is not None
     target, head = target_of("int8"), head_of(kind, **own)
-    threads, isa, first = functions.outrider_threads(), functions.outrider_isa(), list[Tensor]()
-    try:
-        for name in available_isas(functions):
-            for count in (1, 3):
-                runner = native(head, target, "contiguous")
-                functions.outrider_set_isa(name.encode())
-                functions.outrider_set_threads(count)
-                found = two_passes(runner, head)
-                first = first or found
-                assert all(small_models.identical(a, b) for a, b in zip(found, first, strict=True)), (name, count)
-    finally:
-        functions.outrider_set_isa(isa)
-        functions.outrider_set_threads(threads)
+    for name in available_isas(functions):
+        for count in (1, 3):
+            runner = native(head, target, "contiguous")
+            runner.context = Context(count, name)
+            found = two_passes(runner, head)
+            first = first or found
+            assert all(small_models.identical(a, b) for a, b in zip(found, first, strict=True)), (name, count)
 
 
 @pytest.mark.parametrize(

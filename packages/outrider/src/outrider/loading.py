@@ -25,6 +25,7 @@ from outrider.hub.catalog import resolve
 from outrider.hub.trained import trained_datastore
 from outrider.models.base import LoadedModel
 from outrider.models.inputs import TEXT_ONLY, has_encoder
+from outrider.native.context import own_context
 from outrider.native.processor import set_num_threads
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
@@ -58,6 +59,11 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     """
     if config.threads is not None:
         set_num_threads(config.threads)
+    with own_context():
+        return _load(config, progress)
+
+
+def _load(config: EngineConfig, progress: bool) -> Loaded:
     if config.datastore not in ("auto", "none"):
         read_origin(Path(config.datastore).expanduser())  # an error comes before weights are read
     folder = resolve(config.model, progress=progress)

@@ -19,7 +19,9 @@ import pytest
 
 from outrider.cache import CacheSpec
 from outrider.models.base import LoadedModel
-from outrider.native.library import library
+from outrider.models.native_llama import NativeLlamaModel
+from outrider.native.context import Context, current_context, own_context
+from outrider.native.library import available_isas, library
 from outrider.native.weights import Target, pack_array
 from outrider.verify.arrays import Floats
 from outrider.verify.tree import path_to
@@ -48,12 +50,15 @@ TOKENS = small_models.ids(LENGTH, VOCAB)
 
 def has_isa(name: str) -> bool:
     native = library()
-    return native is not None and bool(native.outrider_has_isa(name.encode()))
+    return native is not None and name in available_isas(native)
 
 
 @cache
 def model(dims: str, kind: str) -> LoadedModel:
-    return small_models.llama(kind, vocab_size=VOCAB, max_seq_len=LENGTH + 20, **DIMS[dims])
+    made = small_models.llama(kind, vocab_size=VOCAB, max_seq_len=LENGTH + 20, **DIMS[dims])
+    if isinstance(made, NativeLlamaModel):
+        _models.append(made)
+    return made
 
 
 @cache
@@ -73,18 +78,24 @@ def reference(dims: str, kind: str) -> Floats:
 
 @contextmanager
 def machine(threads: int, isa: str) -> Iterator[None]:
-    """Threads and instruction set; "best" is what the processor has."""
-    native = library()
-    if native is None:
+    """Threads and instruction set of all that is computed inside; "best" is what the processor has."""
+    if library() is None:
         yield
         return
-    before = native.outrider_threads(), native.outrider_isa()
-    native.outrider_set_threads(threads)
-    if isa != "best":
-        native.outrider_set_isa(isa.encode())
-    yield
-    native.outrider_set_threads(before[0])
-    native.outrider_set_isa(before[1])
+    before = [each.context for each in _models]
+    with own_context(threads, None if isa == "best" else isa):
+        _use([current_context()] * len(_models))
+        yield
+    _use(before)
+
+
+_models: list[NativeLlamaModel] = []
+"""Those of ``model``."""
+
+
+def _use(contexts: Sequence[Context]) -> None:
+    for each, context in zip(_models, contexts, strict=False):
+        each.context = context
 
 
 def in_chunks(model: LoadedModel, tokens: Sequence[int], sizes: Sequence[int]) -> Floats:

@@ -7,10 +7,11 @@
  */
 #include "driver_model.h"
 
-enum { BLOCK = 8, CACHE_ROWS = 1024, MOST_ROWS = 320, PROMPT = 150 };
+enum { BLOCK = 8, CACHE_ROWS = 1024, ENTRIES = CACHE_ROWS / BLOCK, MOST_ROWS = 320, PROMPT = 150 };
 
 static uint64_t digest; /* FNV-1a, by 32 bits */
 static int failures, verbose;
+static outrider_context *context; /* of the instruction set and number of threads that are looked at */
 
 static void add_floats(const char *what, const float *x, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
@@ -62,9 +63,20 @@ static void free_cache(memory *m, const outrider_model *model) {
 
 /* The table of a sequence: every seventh block from ``first`` on, so that neighbours are not next to each other. */
 static const int32_t *table_of(int first) {
-    static int32_t tables[8][CACHE_ROWS / BLOCK];
-    for (int i = 0; i < CACHE_ROWS / BLOCK; i++) tables[first][i] = (first * 40 + 7 * i) % (CACHE_ROWS / BLOCK);
+    static int32_t tables[8][ENTRIES];
+    for (int i = 0; i < ENTRIES; i++) tables[first][i] = (first * 40 + 7 * i) % ENTRIES;
     return tables[first];
+}
+
+/* Rows of one of the sequences: the last mask_rows of them on paths of a tree. */
+static outrider_span tree_of(int32_t start, int32_t count, int32_t mask_rows, int32_t mask_keys, int sequence,
+                             const uint8_t *mask) {
+    return (outrider_span){.start = start, .count = count, .mask_rows = mask_rows, .mask_keys = mask_keys,
+                           .entries = ENTRIES, .table = table_of(sequence), .mask = mask};
+}
+
+static outrider_span chain_of(int32_t start, int32_t count, int sequence) {
+    return tree_of(start, count, 0, 0, sequence, NULL);
 }
 
 /* ---- Batches ------------------------------------------------------------------------------------------------------ */
@@ -82,7 +94,7 @@ static void run(const char *what, const outrider_model *model, const memory *m, 
     for (int32_t i = 0; i < spans; i++) b.rows += span[i].count;
     b.logit_rows = b.rows;
     for (int32_t i = 0; i < b.rows; i++) logit_rows[i] = b.rows - 1 - i;
-    require(outrider_forward(model, &m->cache, &b), what);
+    require(outrider_forward(context, model, &m->cache, &b), what);
     add_floats(what, logits, (int64_t)b.rows * model->head->outputs);
     add_floats(what, hidden, (int64_t)b.rows * model->hidden);
     add_floats(what, features, (int64_t)b.rows * 2 * model->hidden);
@@ -103,15 +115,15 @@ static void run_prompts(const outrider_model *model, const memory *m) {
     size_t bytes = (size_t)model->head->outputs * sizeof(float);
     float *whole = allocate(bytes);
     place_chain(0, 0, PROMPT, model, 1);
-    run("prompt", model, m, 1, (outrider_span[]){{.count = PROMPT, .table = table_of(0)}}, NULL);
+    run("prompt", model, m, 1, (outrider_span[]){chain_of(0, PROMPT, 0)}, NULL);
     memcpy(whole, logits, bytes); /* of the last row, as they come in reverse */
     int32_t start = 0;
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; start += lengths[i++]) {
         place_chain(0, start, lengths[i], model, 1);
-        run("pieces", model, m, 1, (outrider_span[]){{start, lengths[i], 0, 0, table_of(1), NULL}}, NULL);
+        run("pieces", model, m, 1, (outrider_span[]){chain_of(start, lengths[i], 1)}, NULL);
     }
     if (start != PROMPT || memcmp(whole, logits, bytes)) {
-        fprintf(stderr, "%s: a prompt in pieces differs from one in one piece\n", outrider_isa());
+        fprintf(stderr, "%s: a prompt in pieces differs from one in one piece\n", outrider_isa(context));
         failures++;
     }
     free(whole);
@@ -130,14 +142,12 @@ static void run_trees(const outrider_model *model, const memory *m) {
     }
     place_chain(0, PROMPT, NODES, model, 2);
     for (int i = 0; i < NODES; i++) positions[i] = PROMPT + depth[i];
-    run("tree", model, m, 1, (outrider_span[]){{PROMPT, NODES, NODES, NODES, table_of(0), mask}}, NULL);
+    run("tree", model, m, 1, (outrider_span[]){tree_of(PROMPT, NODES, NODES, NODES, 0, mask)}, NULL);
 
     /* The last four nodes again, behind five cached ones; a chain of one; a prompt; a chain before a tree. */
     int64_t row = 0;
-    outrider_span spans[4] = {{PROMPT + 5, 4, 4, NODES, table_of(0), mask + 5 * NODES},
-                              {PROMPT, 1, 0, 0, table_of(1), NULL},
-                              {0, 17, 0, 0, table_of(2), NULL},
-                              {0, 2 + NODES, NODES, NODES, table_of(3), mask}};
+    outrider_span spans[4] = {tree_of(PROMPT + 5, 4, 4, NODES, 0, mask + 5 * NODES), chain_of(PROMPT, 1, 1),
+                              chain_of(0, 17, 2), tree_of(0, 2 + NODES, NODES, NODES, 3, mask)};
     for (int i = 0; i < 4; i++) {
         place_chain(row, spans[i].start, spans[i].count, model, (uint64_t)i + 3);
         row += spans[i].count;
@@ -154,7 +164,7 @@ static void run_inputs(const outrider_model *model, const memory *m) {
     for (int64_t i = 0; i < model->hidden; i++) inputs[model->hidden + i] *= 0x1p-140f;
     inputs[2 * model->hidden] = 0x1p60f; /* one number that dwarfs its group */
     place_chain(0, 17, 5, model, 9);
-    run("inputs", model, m, 1, (outrider_span[]){{17, 5, 0, 0, table_of(2), NULL}}, inputs);
+    run("inputs", model, m, 1, (outrider_span[]){chain_of(17, 5, 2)}, inputs);
     free(inputs);
 }
 
@@ -166,7 +176,7 @@ static void run_linear(void) {
         outrider_weight w = random_weight(f, 53, 167, f % 2);
         float *x = random_floats(260 * w.inputs, 2.0f), *y = allocate((size_t)(260 * w.outputs) * sizeof(float));
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-            require(outrider_linear(&w, counts[i], x, y), "linear");
+            require(outrider_linear(context, &w, counts[i], x, y), "linear");
             add_floats("linear", y, counts[i] * w.outputs);
         }
         free(x);
@@ -200,10 +210,11 @@ static void print_digests(const char *isa, const outrider_model *models, int onl
     static const int threads[] = {1, 2, 4, 8};
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
         if (only_threads && threads[t] != only_threads) continue;
-        require(outrider_set_threads(threads[t]), "threads");
+        require(outrider_create(threads[t], isa, &context), "a context");
         unsigned long long all = digest_of_everything(models);
-        printf("%s %d %016llx\n", isa, outrider_threads(), all);
+        printf("%s %d %016llx\n", isa, outrider_threads(context), all);
         fflush(stdout);
+        require(outrider_destroy(context), "its end");
     }
 }
 
@@ -223,7 +234,8 @@ int main(int count, char **words) {
     for (size_t i = 0; i < sizeof every / sizeof *every; i++) {
         int asked = at == count;
         for (int w = at; w < count; w++) asked |= !strcmp(words[w], every[i]);
-        if (asked && outrider_set_isa(every[i]) == OUTRIDER_OK) print_digests(every[i], models, only_threads);
+        if (asked && outrider_isa_state(every[i]) == OUTRIDER_ISA_WORKS)
+            print_digests(every[i], models, only_threads);
     }
     return failures != 0;
 }

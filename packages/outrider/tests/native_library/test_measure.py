@@ -6,6 +6,7 @@ import pytest
 
 from outrider.models.run_time import time_runs
 from outrider.native import measure
+from outrider.native.context import Context
 from outrider.native.library import library
 from outrider.native.measure import MachineRates, measure_rates
 from tests import small_models
@@ -22,9 +23,7 @@ def test_limits_follow_from_the_rates() -> None:
 @needs_library
 def test_rates_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "_BUFFER", 4 << 20)
-    native = library()
-    assert native is not None
-    rates = measure_rates(native, threads=1)
+    rates = measure_rates(Context(1))
     assert 0.1 < rates.read_gb_s < 10_000
     assert 0.1 < rates.int8_gmac_s < 100_000
 
@@ -32,10 +31,8 @@ def test_rates_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_library
 def test_no_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "_BUFFER", 0)
-    native = library()
-    assert native is not None
     with pytest.raises(MemoryError):
-        measure_rates(native, threads=1)
+        measure_rates(Context(1))
 
 
 def test_a_pass_of_more_rows_has_the_same_memory_limit_and_more_arithmetic() -> None:

@@ -19,9 +19,10 @@ from outrider.native.library import Loaded, available_isas, failed_isas, library
 MODELS = Path(__file__).parents[1] / "native"
 BEST_FIRST = {"x86_64": ("amx", "avx512", "avxvnni", "avx2"), "aarch64": ("i8mm", "neon")}.get(machine_target(), ())
 
-# Portable kernels under another name. The wrong ones flip the lowest bit of one output, of one row, in one layout.
+# Portable kernels under another name. A wrong one flips the lowest bit of one number that one kernel gives.
 SEED = """
 #define {name}_kernels declared_otherwise
+#include "attention.h"
 #include "kernels.h"
 #undef {name}_kernels
 kernels {name}_kernels;
@@ -33,12 +34,34 @@ static void wrong_linear(const outrider_weight *w, const activations *a, int64_t
     if (w->layout == OUTRIDER_Q4 && w->group == 16) bits[(a->rows - 1) * stride + w->outputs - 1] ^= 1;
 }}
 
+static void wrong_norm(int64_t width, const float *x, const float *weight, float eps, float *out) {{
+    portable_kernels.norm(width, x, weight, eps, out);
+    ((uint32_t *)(void *)out)[width - 1] ^= 1;
+}}
+
+static void wrong_rotate(int64_t head_dim, float *x, const float *rotation, const float *weight, float eps) {{
+    portable_kernels.rotate(head_dim, x, rotation, weight, eps);
+    if (weight) ((uint32_t *)(void *)x)[head_dim - 1] ^= 1;
+}}
+
+static void wrong_attend(const struct attention_task *task, float *scratch) {{
+    portable_kernels.attend(task, scratch);
+    int32_t numbers = task->rows * task->group * (2 + task->head_dim);
+    if (task->cache->type == OUTRIDER_CACHE_I8) ((uint32_t *)(void *)task->result)[numbers - 1] ^= 1;
+}}
+
+static int64_t wrong_draw(const weight_row *row, const uint32_t *keys, float *score) {{
+    return portable_kernels.draw(row, keys, score) ^ 1;
+}}
+
 __attribute__((constructor)) static void fill(void) {{
     {name}_kernels = portable_kernels;
     {name}_kernels.name = "{name}";
-    if ({wrong}) {name}_kernels.linear = wrong_linear;
+    (void)wrong_linear, (void)wrong_norm, (void)wrong_rotate, (void)wrong_attend, (void)wrong_draw;
+    {wrong}
 }}
 """
+WRONG = "{name}_kernels.{kernel} = wrong_{kernel};"
 Load = Callable[..., Loaded]
 Objects = dict[tuple[tuple[str, ...], str, bytes], bytes]
 
@@ -56,16 +79,17 @@ def objects() -> Objects:
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objects: Objects) -> Load:
-    """Loads a library whose instruction sets are portable ones, but for ``files``; ``seeds``: which are wrong ones."""
+    """Loads a library of portable instruction sets, but for ``files``; ``seeds``: which kernel of each is wrong."""
 
-    def load_anew(seeds: dict[str, bool], *files: str) -> Loaded:
+    def load_anew(seeds: dict[str, str | None], *files: str) -> Loaded:
         sources = tmp_path / "src"
         sources.mkdir()
         for path in SOURCES.glob("*.[ch]"):
             if not path.name.startswith("isa_") or path.name in ("isa_portable.c", *files):
                 shutil.copy(path, sources)
-        for name, wrong in seeds.items():
-            (sources / f"seed_{name}.c").write_text(SEED.format(name=name, wrong=int(wrong)))
+        for name, kernel in seeds.items():
+            wrong = WRONG.format(name=name, kernel=kernel) if kernel else ""
+            (sources / f"seed_{name}.c").write_text(SEED.format(name=name, wrong=wrong))
         monkeypatch.setattr(native_compile, "SOURCES", sources)
         monkeypatch.setattr(native_library, "PACKAGED", tmp_path / "lib")
         monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "cache"))
@@ -105,8 +129,8 @@ def test_a_wrong_instruction_set_is_named_and_the_next_one_runs(
     load: Load, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     *wrong, right = BEST_FIRST
-    found = load({name: name in wrong for name in BEST_FIRST})
-    assert found.library.outrider_isa() == right.encode()
+    found = load({name: "linear" if name in wrong else None for name in BEST_FIRST})
+    assert found.isa == right
     assert available_isas(found.library) == ["portable", right]
     assert sorted(failed_isas(found.library)) == sorted(wrong)
     [record] = caplog.records
@@ -121,6 +145,14 @@ def test_a_wrong_instruction_set_is_named_and_the_next_one_runs(
         loaded()
 
 
+@pytest.mark.parametrize("kernel", ["linear", "norm", "rotate", "attend", "draw"])
+def test_one_bit_of_any_kernel_is_noticed(kernel: str, load: Load) -> None:
+    best, *others = BEST_FIRST
+    found = load({best: kernel, **dict.fromkeys(others)})
+    assert failed_isas(found.library) == [best]
+    assert found.isa == others[0]
+
+
 @pytest.mark.parametrize(
     ("isa", "model", "around"), [("amx", "tile_model.h", "avx512"), ("avxvnni", "vnni_model.h", "avx2")]
 )
@@ -128,7 +160,7 @@ def test_instructions_modelled_in_c_give_the_portable_bits(
     isa: str, model: str, around: str, load: Load, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     native = library()
-    if native is None or not native.outrider_has_isa(around.encode()):
+    if native is None or around not in available_isas(native):
         pytest.skip(f"the kernels around the modelled instructions are those of {around}")
     compiler, file = find_compiler(), f"isa_{isa}.c"
     if compiler is None or not compiler.knows(native_compile.INSTRUCTION_SETS[file][1]):
@@ -137,8 +169,8 @@ def test_instructions_modelled_in_c_give_the_portable_bits(
     target, own = native_compile.INSTRUCTION_SETS[file]
     flags = (*own, "-I", str(SOURCES), "-include", str(MODELS / model))
     monkeypatch.setitem(native_compile.INSTRUCTION_SETS, file, (target, flags))
-    found = load({name: False for name in BEST_FIRST if name != isa}, file)
-    assert found.library.outrider_has_isa(isa.encode())
+    found = load({name: None for name in BEST_FIRST if name != isa}, file)
+    assert isa in available_isas(found.library)
     assert (failed_isas(found.library), caplog.records) == ([], [])
 
 
@@ -154,5 +186,5 @@ def test_a_compiler_that_does_not_know_the_newest_set_makes_a_library_without_it
     )
     old.chmod(0o755)
     monkeypatch.setenv("CC", str(old))
-    found = load(dict.fromkeys(older, False), f"isa_{newest}.c")
+    found = load(dict.fromkeys(older), f"isa_{newest}.c")
     assert available_isas(found.library) == ["portable", *reversed(older)]

@@ -1,34 +1,27 @@
-"""The library's threads: those that are wanted work, and others sleep."""
+"""The library's contexts: threads that sleep, end and are made anew in a forked child."""
 
 from __future__ import annotations
 
-import ctypes
+import gc
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from outrider.errors import ConfigError
+from outrider.native.context import Context, current_context, own_context
 from outrider.native.library import library
-from outrider.native.weights import NativeWeight, pack_array
+from outrider.native.stored import StoredTensor
+from outrider.native.weights import NativeWeight, pack
 
 pytestmark = [
     pytest.mark.skipif(library() is None, reason="no native library"),
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]
 TICK = 1 / os.sysconf("SC_CLK_TCK")
-
-
-@pytest.fixture
-def native() -> Iterator[ctypes.CDLL]:
-    found = library()
-    assert found is not None
-    before = found.outrider_threads()
-    yield found
-    found.outrider_set_threads(before)
 
 
 def busy_seconds() -> dict[str, float]:
@@ -46,17 +39,68 @@ def multiply_for(seconds: float, layer: NativeWeight) -> None:
         layer(x)
 
 
-def test_threads_beyond_those_wanted_sleep_while_there_is_work(native: ctypes.CDLL) -> None:
-    layer = pack_array(np.ones((3072, 576), np.float32), "q8_0")
-    for count in (5, 2):
-        native.outrider_set_threads(count)
+def num_tasks() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def test_threads_of_another_context_sleep_while_there_is_work() -> None:
+    idle, working = (layer_in(Context(count)) for count in (5, 2))
+    for layer in (idle, working):
         multiply_for(0.05, layer)
     before = busy_seconds()
-    multiply_for(0.4, layer)
+    multiply_for(0.4, working)
     spent = {name: seconds - before.get(name, 0) for name, seconds in busy_seconds().items()}
     assert sum(seconds > 2 * TICK for seconds in spent.values()) <= 2, spent
 
 
-def test_a_count_out_of_range_is_refused(native: ctypes.CDLL) -> None:
-    for count in (0, -1, 1000):
-        assert native.outrider_set_threads(count) != 0
+def layer_in(context: Context) -> NativeWeight:
+    return pack(StoredTensor.of(np.ones((3072, 576), np.float32)), target="q8_0", context=context)
+
+
+def test_threads_end_with_their_context_and_its_memory_is_freed() -> None:
+    gc.collect()
+    before, held = num_tasks(), resident_bytes()
+    for _ in range(60):  # 3 threads and some megabytes each
+        layer = layer_in(Context(4))
+        assert num_tasks() == before + 3
+        layer(np.ones((2000, layer.inputs), np.float32))
+        del layer
+        gc.collect()
+        assert num_tasks() == before
+    assert resident_bytes() < held + (64 << 20)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_forked_child_has_threads_of_its_own_and_ends_without_those_of_its_parent() -> None:
+    layer, x = layer_in(Context(3)), np.ones((5, 576), np.float32)
+    expected, before = layer(x).tobytes(), num_tasks()
+    child = os.fork()
+    if child == 0:
+        same = layer(x).tobytes() == expected and num_tasks() == 3  # it began with one
+        del layer
+        gc.collect()
+        os._exit(0 if same and num_tasks() == 1 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert num_tasks() == before
+    assert layer(x).tobytes() == expected
+
+
+def test_counts_and_sets_that_are_not_possible_are_refused() -> None:
+    for count in (0, -1, 257, 1000):
+        with pytest.raises(ConfigError, match=f"threads={count} .* 1 to 256"):
+            Context(count)
+    with pytest.raises(ConfigError, match="with avx9000 are not possible"):
+        Context(1, "avx9000")
+
+
+def test_what_is_loaded_together_shares_a_context() -> None:
+    with own_context(2):
+        first, second = current_context(), layer_in(current_context()).context
+        assert first is second is pack(StoredTensor.of(np.ones((16, 32), np.float32))).context
+        assert first.threads == 2
+    with own_context(2):
+        assert current_context() is not first
+    assert current_context() is current_context() is not first

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.errors import ConfigError, ModelFormatError
-from outrider.native.library import library
+from outrider.native.library import library, native_library
 from outrider.native.stored import GGUF_TYPES, StoredTensor
-from outrider.native.weights import NativeWeight, StoredRows, Target, native_library, pack, pack_array
+from outrider.native.weights import NativeWeight, StoredRows, Target, pack, pack_array
 from outrider.verify.arrays import Floats
 from outrider.weights.files.layout import expected_shapes
 from outrider.weights.hf_config.config import parse_config

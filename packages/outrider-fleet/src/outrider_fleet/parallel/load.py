@@ -11,6 +11,7 @@ from outrider.config import ModelOptions
 from outrider.errors import CapacityError, ConfigError, EngineDeadError, OutriderError
 from outrider.models.base import LoadedModel
 from outrider.models.shard import Shard, check_size
+from outrider.native.context import own_context
 from outrider.native.library import library
 from outrider.weights.families.elsewhere import other_family
 from outrider.weights.folder import open_checkpoint
@@ -68,8 +69,9 @@ class ParallelGroup:
         setup = {**where, "options": asdict(options), "threads": link.threads}
         with self.leader.asking({"load": setup}) as answers:
             followers = self.leader.of_model(self.leader.models)
-            shard = Shard(0, link.size, link.exchange, followers=followers, threads=link.threads)
-            model = load_model(folder, options, shard=shard)
+            shard = Shard(0, link.size, link.exchange, followers=followers)
+            with own_context(link.threads):
+                model = load_model(folder, options, shard=shard)
             for rank, answer in enumerate(answers(), 1):
                 _check(rank, answer)
         self.leader.models += 1

@@ -7,8 +7,8 @@ import mmap
 import os
 import tempfile
 
+from outrider.native.library import native_library
 from outrider.native.model_structs import SharedStruct
-from outrider.native.weights import native_library
 
 __all__ = ["SharedExchange", "shared_file"]
 

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.models.batch import Span
+from outrider.native.context import Context, current_context
+from outrider.native.library import native_library
 from outrider.native.passes import check_status
 from outrider.native.structs import FixedKeysStruct
-from outrider.native.weights import native_library
 from outrider_torch.kernels.attention.attention import AttentionPiece, AttentionPlan, attend
 from outrider_torch.kernels.attention.tree_tiles import TILE, padded
 
@@ -75,9 +76,12 @@ class TorchCrossKeys:
 class NativeCrossKeys:
     """Laid out once, as the native library reads them (``outrider_fixed_keys`` of native.h)."""
 
-    def __init__(self, keys_values: Sequence[Tensor], heads: int, dtype: torch.dtype) -> None:
-        """``dtype``: to hold them in, float32 or bfloat16; others as for ``TorchCrossKeys``."""
-        self._library, self._layers = native_library(), [self._laid_out(each, heads, dtype) for each in keys_values]
+    def __init__(
+        self, keys_values: Sequence[Tensor], heads: int, dtype: torch.dtype, context: Context | None = None
+    ) -> None:
+        """As ``TorchCrossKeys``. ``dtype``: to hold them in, float32 or bfloat16; ``context``: to attend in."""
+        self._library, self._context = native_library(), context or current_context()
+        self._layers = [self._laid_out(each, heads, dtype) for each in keys_values]
 
     def _laid_out(self, keys_values: Tensor, heads: int, dtype: torch.dtype) -> tuple[FixedKeysStruct, Tensor, Tensor]:
         length, width = len(keys_values), keys_values.shape[1] // (2 * heads)
@@ -97,7 +101,7 @@ class NativeCrossKeys:
         q, out = q.contiguous(), torch.empty(rows, struct.heads * struct.head_dim)
         check_status(
             self._library.outrider_attend_fixed(
-                ctypes.addressof(struct), rows, scale or 0.0, q.data_ptr(), out.data_ptr()
+                self._context.address, ctypes.addressof(struct), rows, scale or 0.0, q.data_ptr(), out.data_ptr()
             )
         )
         return out

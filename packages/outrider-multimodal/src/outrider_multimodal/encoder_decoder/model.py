@@ -21,9 +21,9 @@ from outrider.errors import ConfigError, InvalidRequestError
 from outrider.models.base import Model
 from outrider.models.batch import ForwardBatch, ForwardOutput, Span
 from outrider.models.inputs import EncodedPrompt
+from outrider.native.context import current_context
 from outrider.native.passes import CacheView
-from outrider.native.processor import num_threads
-from outrider.native.weights import Target, native_library
+from outrider.native.weights import Target
 from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
 from outrider_multimodal.encoder_decoder.cross import CrossKeys, NativeCrossKeys, TorchCrossKeys
 from outrider_multimodal.encoder_decoder.encoder import Encoder
@@ -67,8 +67,7 @@ class EncoderDecoderModel:
         self._views: WeakKeyDictionary[KVCache, CacheView] = WeakKeyDictionary()
         self.implementation = "torch" if native is None else "native"
         self.precision = native or str(dtype).removeprefix("torch.")
-        if native is not None:
-            native_library().outrider_set_threads(num_threads())
+        self._context = None if native is None else current_context()
         with torch.inference_mode():
             parts = Parts(config, tensors, device=self.device, dtype=dtype, native=native)
             self.encoder = Encoder(config, tensors, parts)
@@ -154,10 +153,10 @@ class EncoderDecoderModel:
         return self._laid_out([cross.key_value(hidden) for cross in crosses])
 
     def _laid_out(self, keys_values: Sequence[Tensor]) -> CrossKeys:
-        if self._native is None:
+        if self._context is None:
             return TorchCrossKeys(keys_values, self.config.num_heads)
         dtype = torch.float32 if self._native == "float32" else torch.bfloat16
-        return NativeCrossKeys(keys_values, self.config.num_heads, dtype)
+        return NativeCrossKeys(keys_values, self.config.num_heads, dtype, self._context)
 
     def new_cache(self, spec: CacheSpec) -> KVCache:
         c = self.config
@@ -220,12 +219,12 @@ class EncoderDecoderModel:
         return self._no_source
 
     def _own_attention(self, batch: ForwardBatch, positions: Tensor, cache: KVCache) -> OwnAttention:
-        if self._native is None or self._bias is not None:
+        if self._context is None or self._bias is not None:
             return torch_attention(self.config, batch.spans, cache, positions, self.dtype, self._bias)
         view = self._views.get(cache)
         if view is None:
             view = self._views[cache] = CacheView(cache)
-        return native_attention(self.config, batch.spans, cache, view)
+        return native_attention(self.config, batch.spans, cache, view, self._context)
 
     def _attend(
         self, layer: Layer, index: int, spans: Sequence[Span], own: OwnAttention, cache: KVCache, x: Tensor

@@ -11,8 +11,9 @@ from torch.nn import functional as F
 
 from outrider.cache import KVCache
 from outrider.models.batch import Span
+from outrider.native.context import Context
+from outrider.native.library import native_library
 from outrider.native.passes import CacheView, check_status, span_structs
-from outrider.native.weights import native_library
 from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
 from outrider_multimodal.encoder_decoder.relative import RelativeBias
 from outrider_torch.kernels.attention.attention import AttentionPlan, attend, plan
@@ -24,9 +25,9 @@ OwnAttention = Callable[[int, Tensor], Tensor]
 
 
 def native_attention(
-    config: EncoderDecoderConfig, spans: Sequence[Span], cache: KVCache, view: CacheView
+    config: EncoderDecoderConfig, spans: Sequence[Span], cache: KVCache, view: CacheView, context: Context
 ) -> OwnAttention:
-    """By the native library. ``view``: of ``cache``."""
+    """By the native library, in a context. ``view``: of ``cache``."""
     library, (structs, held) = native_library(), span_structs(spans, cache)
     sizes, scale = (config.num_heads, config.num_heads, config.head_dim), config.attention_scale or 0.0
     width = config.num_heads * config.head_dim
@@ -35,7 +36,7 @@ def native_attention(
         q, out = q.contiguous(), torch.empty(q.shape[0], width)
         check_status(
             library.outrider_attend(
-                view.address, layer, *sizes, scale, len(spans), structs, q.data_ptr(), out.data_ptr()
+                context.address, view.address, layer, *sizes, scale, len(spans), structs, q.data_ptr(), out.data_ptr()
             )
         )
         assert held is not None  # what the structs point to is kept until here

@@ -35,16 +35,17 @@ def draft_vocabulary(head: ScoringHead, target: HeadTarget) -> DraftVocabulary |
 def lm_head_weight(head: ScoringHead, target: TorchTarget) -> TensorWeight:
     """What scores a head's hidden states: its own LM head, or the target's rows of its draft vocabulary."""
     if head.lm_head is not None:
-        return pack_tensor(head.lm_head.weight.float(), head_format(target))
+        return pack_tensor(head.lm_head.weight.float(), head_format(target), context=target.context)
     if head.draft_ids is None:
         return target.head
-    return pack_tensor(target.lm_head_rows(head.draft_ids), head_format(target))
+    return pack_tensor(target.lm_head_rows(head.draft_ids), head_format(target), context=target.context)
 
 
 def linear(weight: Tensor, bias: Tensor | None, target: HeadTarget) -> Callable[[Tensor], Tensor]:
     """``x W' + b`` on the kernels that the target runs on."""
     if target.device.type == "cpu" and library() is not None:
-        return pack_tensor(weight.float(), head_format(target), bias=bias)
+        context = target.context if isinstance(target, TorchTarget) else None
+        return pack_tensor(weight.float(), head_format(target), bias=bias, context=context)
     return TorchLinear(weight, bias)
 
 

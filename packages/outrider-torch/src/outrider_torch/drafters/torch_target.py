@@ -40,6 +40,8 @@ class TorchTarget:
         self.device = torch.device(model.device)
         self.precision = model.precision
         self.cache_dtype = getattr(model, "cache_dtype", model.dtype)
+        self.context = model.context if isinstance(model, NativeLlamaModel) else None
+        """Of the native library; the target's heads run in turn with it."""
         self.packed_embedding = model.packed_embedding if isinstance(model, NativeLlamaModel) else None
         use_chosen_threads()
 

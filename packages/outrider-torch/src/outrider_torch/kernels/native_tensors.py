@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from outrider.errors import ModelFormatError
+from outrider.native.context import Context
 from outrider.native.stored import StoredTensor
 from outrider.native.weights import NativeWeight, Target, pack
 
@@ -40,10 +41,12 @@ def stored_tensor(tensor: Tensor) -> StoredTensor:
     return StoredTensor(_TYPES[tensor.dtype], tuple(tensor.shape), tensor.view(torch.uint8).numpy().reshape(-1))
 
 
-def pack_tensor(tensor: Tensor, target: Target | None = None, *, bias: Tensor | None = None) -> TensorWeight:
-    """Pack a float tensor [outputs, inputs]. Errors as for ``pack``."""
+def pack_tensor(
+    tensor: Tensor, target: Target | None = None, *, bias: Tensor | None = None, context: Context | None = None
+) -> TensorWeight:
+    """Pack a float tensor [outputs, inputs]. Arguments and errors as of ``pack``."""
     own = None if bias is None else bias.detach().to("cpu", torch.float32).numpy()
-    return TensorWeight(pack(stored_tensor(tensor), bias=own, target=target))
+    return TensorWeight(pack(stored_tensor(tensor), bias=own, target=target, context=context))
 
 
 def as_tensors(given: Any) -> Any:

@@ -93,16 +93,17 @@ def _gpu_name() -> str | None:
 
 def native_facts(threads: int) -> dict[str, Any]:
     """The native library: where it came from, its instruction sets, and what this machine can do with them."""
+    from outrider.native.context import Context
     from outrider.native.library import available_isas, failed_isas, loaded
     from outrider.native.measure import measure_rates
 
     found = loaded()
     if found is None:
         return {"native_library": None}
-    rates = measure_rates(found.library, threads)
+    rates = measure_rates(Context(threads))
     return {
         "native_library": found.origin,
-        "instruction_set": found.library.outrider_isa().decode(),
+        "instruction_set": found.isa,
         "instruction_sets": available_isas(found.library),
         "failed_self_check": failed_isas(found.library),
         **asdict(rates),

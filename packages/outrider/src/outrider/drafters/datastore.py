@@ -30,7 +30,7 @@ from outrider.weights.files.safetensors import read_header
 
 FORMAT = "outrider-datastore-1"
 _SORTED = 12  # tokens before a place that it is sorted by
-_MOST = 64  # places found at once: MOST of nearest.c
+_MOST = 64  # places found at once: MOST of suffix_array_search.c
 _LEAD = 8  # tokens of a prompt that are kept before its answer
 _NONE = -1  # no token: between two texts
 _NAMES = ("tokens", "order")
@@ -71,7 +71,7 @@ class Datastore:
         if self._library is not None:  # NumPy takes ten times as long, right behind a forward pass
             end, out = array("i", tail), array("i", bytes(8 * limit))
             at, _ = out.buffer_info()
-            count = self._library.outrider_nearest(
+            count = self._library.outrider_suffix_array_search(
                 *self._addresses, len(tail), end.buffer_info()[0], limit, at, at + 4 * limit
             )
             return [Occurrence(0, self._text, out[i], out[limit + i]) for i in range(count)]

@@ -18,10 +18,11 @@ from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.models.config import ModelConfig
 from outrider.models.native_weights import NativeLayers, Packer, Stored
 from outrider.models.shard import Shard
+from outrider.native.context import current_context
+from outrider.native.library import native_library
 from outrider.native.model_structs import BatchStruct, LayerStruct, ModelStruct
-from outrider.native.passes import CacheView, address, check_status, int64s, span_structs
-from outrider.native.processor import num_threads
-from outrider.native.weights import NativeWeight, Target, native_library
+from outrider.native.passes import CacheView, address, check_status, int64s, norm_rows, span_structs
+from outrider.native.weights import NativeWeight, Target
 from outrider.verify.arrays import Floats, host
 
 _ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
@@ -68,9 +69,9 @@ class NativeLlamaModel:
         default = "float32" if target == "float32" else "bfloat16"
         self.cache_dtype = default if kv_cache_dtype == "auto" else kv_cache_dtype
         """Of keys and values."""
-        self._library = native_library()
-        threads = None if shard is None else shard.threads
-        self._library.outrider_set_threads(threads or num_threads())
+        self._run = native_library().outrider_forward
+        self.context = current_context()
+        """Threads and instruction set of forward passes."""
         self._share = share = None if shard is None else shard.of(config)
         self._followers = None if shard is None else shard.followers
         self._leads = shard is None or shard.rank == 0
@@ -166,7 +167,9 @@ class NativeLlamaModel:
             adapters=None if (adapters := row_adapters(batch.spans, rows)) is None else ctypes.addressof(adapters),
         )
         with self._together(batch, inputs, cache):
-            check_status(self._library.outrider_forward(ctypes.byref(self._struct), view.address, ctypes.byref(struct)))
+            check_status(
+                self._run(self.context.address, ctypes.byref(self._struct), view.address, ctypes.byref(struct))
+            )
         del held, adapters
         return ForwardOutput(logits=logits, hidden=hidden, features=features)
 
@@ -187,10 +190,8 @@ class NativeLlamaModel:
 
     def final_norm(self, x: Floats) -> Floats:
         """The last norm: from the last layer's output x, [n, d], the input of the LM head."""
-        x = np.ascontiguousarray(x, np.float32)
-        out, norm, eps = np.empty_like(x), self._final_norm, self.config.rms_norm_eps
-        check_status(self._library.outrider_norm(*x.shape, x.ctypes.data, norm.weight, norm.bias, eps, out.ctypes.data))
-        return out
+        norm = self._final_norm
+        return norm_rows(self.context, x, norm.weight, self.config.rms_norm_eps, bias=norm.bias)
 
     def compute_logits(self, hidden: Floats) -> Floats:
         """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""

@@ -80,11 +80,9 @@ class Shard:
         exchange: Exchange,
         *,
         followers: Followers | None = None,
-        threads: int | None = None,
     ) -> None:
-        """``followers``: of the process that leads. ``threads`` of this process; None: as torch has them."""
-        self.rank, self.size, self.exchange = rank, size, exchange
-        self.followers, self.threads = followers, threads
+        """``followers``: of the process that leads."""
+        self.rank, self.size, self.exchange, self.followers = rank, size, exchange, followers
 
     def of(self, config: ModelConfig) -> ShardOf:
         """The shares of a model's matrices."""

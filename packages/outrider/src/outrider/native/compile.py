@@ -27,7 +27,10 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent / "src"
 
-FLAGS = ("-O3", "-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-pthread")
+FLAGS = (
+    *("-O3", "-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-pthread"),
+    "-Werror=vla",  # arrays whose length is an argument could overrun the stack
+)
 LIBRARIES = ("-lm",)  # for fmaf, where the processor has no instruction for it
 SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 

@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from outrider.utils.user_cache import cache_root, locked
 
 logger = logging.getLogger(__name__)
 
-ABI = 9
+ABI = 10
 """OUTRIDER_ABI of native.h: what the ctypes structures on this side are written for."""
 
 SWITCH = "OUTRIDER_COMPILE"
@@ -41,6 +41,9 @@ ISA_VARIABLE = "OUTRIDER_ISA"
 """Environment variable: the instruction set to use in place of the best there is."""
 
 INSTRUCTION_SETS = ("portable", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm")
+"""Slowest first."""
+
+_WORKS, _DIFFERS = 1, 2  # outrider_isa_state
 
 PACKAGED = Path(__file__).parent / "lib"
 """Where a wheel has its library."""
@@ -51,11 +54,15 @@ _SLOW = "models run on torch operations, which is several times slower on a CPU"
 
 @dataclass(frozen=True)
 class Loaded:
-    """The library, and where it came from: "wheel", "cache", or "compiled" (by this process)."""
+    """The library, and where it came from: "wheel", "cache", or "compiled" (by this process).
+
+    ``isa``: the instruction set to use: as set by ``OUTRIDER_ISA``, else the best that works.
+    """
 
     library: ctypes.CDLL
     path: Path
     origin: str
+    isa: str = "portable"
 
 
 def library() -> ctypes.CDLL | None:
@@ -67,24 +74,42 @@ def library() -> ctypes.CDLL | None:
     return found.library if found else None
 
 
+def native_library() -> ctypes.CDLL:
+    """The library. Raises ``ConfigError`` where it is not there."""
+    native = library()
+    if native is None:
+        raise ConfigError("the native library is not there: install a C compiler, or use dtype bfloat16 or float32")
+    return native
+
+
 @cache
 def loaded() -> Loaded | None:
     """As ``library()``, with the origin."""
     found = _from_wheel() or _from_cache()
-    _choose_isa(found)
-    if found is not None:
-        _report_failures(found.library)
-    return found
+    wanted = os.environ.get(ISA_VARIABLE)
+    if found is None:
+        if wanted:
+            raise ConfigError(f"{ISA_VARIABLE}={wanted!r} needs the native library, and there is none: unset it")
+        return None
+    return replace(found, isa=_chosen_isa(found.library, wanted) if wanted else _best_isa(found.library))
+
+
+def default_isa() -> str:
+    """The instruction set that contexts use unless another is asked for. Errors as of ``native_library``."""
+    native_library()
+    found = loaded()
+    assert found is not None
+    return found.isa
 
 
 def available_isas(native: ctypes.CDLL) -> list[str]:
     """The instruction sets that both the library and this processor have and that work, slowest first."""
-    return [name for name in INSTRUCTION_SETS if native.outrider_has_isa(name.encode())]
+    return [name for name in INSTRUCTION_SETS if native.outrider_isa_state(name.encode()) == _WORKS]
 
 
 def failed_isas(native: ctypes.CDLL) -> list[str]:
-    """The instruction sets that gave other bits than portable C when they were tried, and so are not used."""
-    return [name for name in INSTRUCTION_SETS if native.outrider_isa_failed(name.encode())]
+    """The instruction sets that give other bits than portable C, and so are not used."""
+    return [name for name in INSTRUCTION_SETS if native.outrider_isa_state(name.encode()) == _DIFFERS]
 
 
 def _from_wheel() -> Loaded | None:
@@ -181,20 +206,26 @@ def _load(path: Path, content: bytes) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
-def _choose_isa(found: Loaded | None) -> None:
-    wanted = os.environ.get(ISA_VARIABLE)
-    if not wanted:
-        return
-    if found is None:
-        raise ConfigError(f"{ISA_VARIABLE}={wanted!r} needs the native library, and there is none: unset it")
-    if found.library.outrider_set_isa(wanted.encode()) != 0:
-        names = ", ".join(available_isas(found.library))
-        problem = "gives wrong results" if wanted in failed_isas(found.library) else "is not available"
+def _chosen_isa(native: ctypes.CDLL, wanted: str) -> str:
+    state = native.outrider_isa_state(wanted.encode())
+    if state != _WORKS:
+        names = ", ".join(available_isas(native))
+        problem = "gives wrong results" if state == _DIFFERS else "is not available"
         raise ConfigError(f"{ISA_VARIABLE}={wanted!r} {problem} here: choose one of {names}, or unset it")
+    return wanted
 
 
-def _report_failures(native: ctypes.CDLL) -> None:
-    used = native.outrider_isa().decode()  # chosen now, from the best that the processor has
-    if failed := failed_isas(native):
-        names = ", ".join(failed)
-        logger.warning("%s gives other bits than portable C on this machine and is not used; %s runs", names, used)
+def _best_isa(native: ctypes.CDLL) -> str:
+    """The fastest that works; portable C always does."""
+    failed = list[str]()
+    for name in reversed(INSTRUCTION_SETS):
+        state = native.outrider_isa_state(name.encode())
+        if state == _WORKS:
+            if failed:
+                differ = ", ".join(failed)
+                message = "%s gives other bits than portable C on this machine and is not used; %s runs"
+                logger.warning(message, differ, name)
+            return name
+        if state == _DIFFERS:
+            failed.append(name)
+    raise AssertionError("a native library without portable C")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from dataclasses import dataclass
+
+from outrider.native.context import Context
+from outrider.native.library import native_library
 
 __all__ = ["MachineRates", "measure_rates"]
 
@@ -14,7 +16,7 @@ _BUFFER = 512 << 20
 
 @dataclass(frozen=True)
 class MachineRates:
-    """Of all threads together, with the instruction set in use."""
+    """Of all threads of a context together, with its instruction set."""
 
     read_gb_s: float
     """Gigabytes a second, read one after the other from a buffer larger than the caches."""
@@ -30,15 +32,15 @@ class MachineRates:
         return weights * rows / (self.int8_gmac_s * 1e9)
 
 
-def measure_rates(library: ctypes.CDLL, threads: int) -> MachineRates:
+def measure_rates(context: Context) -> MachineRates:
     """Takes about half a second and half a gigabyte of memory, or less on a small machine.
 
     Raises ``MemoryError``.
     """
-    library.outrider_set_threads(threads)
+    library = native_library()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    read = library.outrider_memory_rate(min(_BUFFER, memory // 8))
-    multiplied = library.outrider_arithmetic_rate()
+    read = library.outrider_memory_rate(context.address, min(_BUFFER, memory // 8))
+    multiplied = library.outrider_arithmetic_rate(context.address)
     if not read or not multiplied:
         raise MemoryError("no memory to measure this machine with")
     return MachineRates(round(read / 1e9, 1), round(multiplied / 1e9, 1))

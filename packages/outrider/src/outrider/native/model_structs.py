@@ -64,6 +64,7 @@ class ModelStruct(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inner")),
         *((name, ctypes.c_int32) for name in ("positions", "activation")),
         *((name, ctypes.c_float) for name in _FACTORS),
+        ("reserved", ctypes.c_int32),
         ("layer", ctypes.c_void_p),
         ("final_norm", NormStruct),
         *((name, ctypes.c_void_p) for name in ("embedding", "head", "shard")),
@@ -88,7 +89,7 @@ class SharedStruct(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("rank", "size")),
         ("slot_bytes", ctypes.c_int64),
         ("memory", ctypes.c_void_p),
-        ("turn", ctypes.c_int64),
+        ("epoch", ctypes.c_int64),
     )
 
 
@@ -107,7 +108,7 @@ class SpanStruct(ctypes.Structure):
     """``outrider_span``."""
 
     _fields_ = (
-        *((name, ctypes.c_int32) for name in ("start", "count", "mask_rows", "mask_keys")),
+        *((name, ctypes.c_int32) for name in ("start", "count", "mask_rows", "mask_keys", "entries", "reserved")),
         *((name, ctypes.c_void_p) for name in ("table", "mask")),
     )
 
@@ -159,6 +160,7 @@ class ChainStruct(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("rows", "levels", "start")),
         ("temperature", ctypes.c_float),
+        *((name, ctypes.c_int32) for name in ("entries", "reserved")),
         *((name, ctypes.c_void_p) for name in ("table", "features", "tokens", "positions", "noise")),
         ("found", TokenFound),
         *((name, ctypes.c_void_p) for name in ("embeddings", "output", "logits")),

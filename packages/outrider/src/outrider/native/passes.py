@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from outrider.cache import KVCache
 from outrider.errors import EngineDeadError
 from outrider.models.batch import Span
+from outrider.native.context import Context
+from outrider.native.library import native_library
 from outrider.native.model_structs import CacheStruct, SpanStruct
-from outrider.native.weights import native_library
 
-__all__ = ["CacheView", "address", "check_status", "int64s", "rotation_table", "span_structs"]
+__all__ = ["CacheView", "address", "check_status", "int64s", "norm_rows", "rotation_table", "span_structs"]
 
 _CACHE_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2}
 
@@ -71,7 +72,8 @@ def span_structs(spans: Sequence[Span], cache: KVCache) -> tuple[Any, list[objec
     structs = (SpanStruct * len(spans))()
     for struct, span in zip(structs, spans, strict=True):
         table = array("i", cache.table(span.slot, span.start + span.count))
-        struct.start, struct.count, struct.table = span.start, span.count, address(table)
+        struct.start, struct.count = span.start, span.count
+        struct.entries, struct.table = len(table), address(table)
         held.append(table)
         if span.mask is not None:
             mask = np.ascontiguousarray(span.mask)  # a byte each
@@ -89,6 +91,17 @@ def check_status(status: int) -> None:
         raise EngineDeadError("a process that runs a share of the model is gone: restart")
     if status:
         raise ValueError("the native library was given a size, an id or a position out of range")
+
+
+def norm_rows(
+    context: Context, x: NDArray[np.float32], weight: int | None, eps: float, *, bias: int | None = None
+) -> NDArray[np.float32]:
+    """The RMS norm of x: [n, d], or with a bias its layer norm; ``weight``, ``bias``: addresses of [d]."""
+    x = np.ascontiguousarray(x, np.float32)
+    out = np.empty_like(x)
+    where = x.ctypes.data, weight, bias, eps, out.ctypes.data
+    check_status(native_library().outrider_norm(context.address, *x.shape, *where))
+    return out
 
 
 def rotation_table(

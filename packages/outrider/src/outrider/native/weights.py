@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.native.arena import aligned_memory
+from outrider.native.context import Context, current_context, loading_context
 from outrider.native.gguf_types import gguf_number
-from outrider.native.library import library
+from outrider.native.library import native_library
 from outrider.native.stored import GGUF_TYPES, StoredTensor, code_table
 from outrider.native.structs import SourceStruct, WeightStruct
 
-__all__ = ["NativeWeight", "StoredRows", "Target", "native_library", "pack", "pack_array"]
+__all__ = ["NativeWeight", "StoredRows", "Target", "pack", "pack_array"]
 
 Floats = NDArray[np.float32]
 
@@ -31,8 +32,15 @@ _NO_MEMORY, _DAMAGED, _UNKNOWN_TYPE, _BAD_SIZE, _TOO_LARGE = 1, 16, 17, 18, 19
 class NativeWeight:
     """A packed matrix [outputs, inputs]; owns the memory that ``struct`` points to."""
 
-    def __init__(self, struct: WeightStruct, panels: NDArray[np.uint8], bias: NDArray[np.float32] | None) -> None:
-        self.struct = struct
+    def __init__(
+        self,
+        struct: WeightStruct,
+        panels: NDArray[np.uint8],
+        bias: NDArray[np.float32] | None,
+        context: Context | None = None,
+    ) -> None:
+        """``context``: to multiply in; None: that of the first product."""
+        self.struct, self.context = struct, context
         self.panels = panels
         self.bias = bias
         struct.panels = panels.ctypes.data
@@ -64,7 +72,8 @@ class NativeWeight:
         if x.shape[1:] != (self.inputs,):
             raise ValueError(f"rows of shape {list(x.shape)} cannot be multiplied by a matrix of {self.inputs} inputs")
         y = np.empty((rows, self.outputs), np.float32)
-        if self._multiply(self._address, rows, x.ctypes.data, y.ctypes.data):
+        context = self.context = self.context or current_context()
+        if self._multiply(context.address, self._address, rows, x.ctypes.data, y.ctypes.data):
             raise MemoryError(f"no memory to multiply {rows} rows by a matrix of {self.outputs} x {self.inputs}")
         return y
 
@@ -108,6 +117,7 @@ def pack(
     order: NDArray[np.int64] | None = None,
     bias: Floats | None = None,
     target: Target | None = None,
+    context: Context | None = None,
 ) -> NativeWeight:
     """Pack a matrix of a file.
 
@@ -115,6 +125,7 @@ def pack(
         order: int64 [outputs]; packed row i is row ``order[i]`` of the tensor. It comes after the tensor's own order.
         bias: [outputs], in the packed order.
         target: a type to round to; None keeps what is stored, without loss (F16 as float32).
+        context: to multiply in; None: that of what is being loaded, else the current one when it is first multiplied.
 
     Raises:
         ModelFormatError: the data do not fit the shape, hold NaN or infinity, or numbers too large for ``target``.
@@ -139,12 +150,14 @@ def pack(
     _raise_for(native.outrider_plan_weight(ctypes.byref(source), ctypes.byref(weight)), stored, target)
     panels = aligned_memory(-(-outputs // _PANEL_OUTPUTS) * weight.panel_bytes)
     _raise_for(native.outrider_pack(ctypes.byref(source), panels.ctypes.data, panels.nbytes), stored, target)
-    return NativeWeight(weight, panels, _packed_bias(bias, outputs))
+    return NativeWeight(weight, panels, _packed_bias(bias, outputs), context or loading_context())
 
 
-def pack_array(array: Floats, target: Target | None = None, *, bias: Floats | None = None) -> NativeWeight:
-    """Pack a matrix of numbers, float32 [outputs, inputs]. Errors as for ``pack``."""
-    return pack(StoredTensor.of(array), bias=bias, target=target)
+def pack_array(
+    array: Floats, target: Target | None = None, *, bias: Floats | None = None, context: Context | None = None
+) -> NativeWeight:
+    """Pack a matrix of numbers, float32 [outputs, inputs]. Arguments and errors as of ``pack``."""
+    return pack(StoredTensor.of(array), bias=bias, target=target, context=context)
 
 
 def _check(stored: StoredTensor, target: str | None) -> None:
@@ -194,11 +207,3 @@ def _raise_for(status: int, stored: StoredTensor, target: str | None) -> None:
         raise ModelFormatError(f"a tensor {about} does not fit {stored.data.nbytes} bytes: download the model again")
     if status:
         raise IndexError(f"a row order for a tensor {about} names a row that is not there")
-
-
-def native_library() -> ctypes.CDLL:
-    """The library, with the signatures of its functions. Raises ``ConfigError`` where it is not there."""
-    native = library()
-    if native is None:
-        raise ConfigError("the native library is not there: install a C compiler, or use dtype bfloat16 or float32")
-    return native

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
-from outrider.native.library import library
+from outrider.native.context import Context
+from outrider.native.library import library, native_library
 from outrider.verify.truncation import log_of
 
 Row = NDArray[np.float32]  # [vocab]
@@ -22,17 +23,10 @@ Row = NDArray[np.float32]  # [vocab]
 _FLOAT32 = np.finfo(np.float32)
 _NO_MEMORY = 1  # outrider_status
 _KEY_BYTES = 24
-_INT, _POINTER, _BYTES = ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
-_SIGNATURES = {
-    "first_largest": (_INT, _INT, _INT, _POINTER, _POINTER, _POINTER),
-    "gumbel": (_INT, _BYTES, _POINTER),
-    "gumbel_of": (_INT, _POINTER, _POINTER),
-    "gumbel_of_tokens": (_INT, _POINTER, _BYTES, _POINTER),
-    "log_weights": (_INT, _POINTER, _POINTER, _POINTER, _POINTER),
-    "most_likely": (_INT, _INT, _INT, _POINTER, ctypes.c_float, _INT, _POINTER, _POINTER, _POINTER),
-    "draw": (_INT, _POINTER, _BYTES, _POINTER, _POINTER),
-    "sample": (_INT, _POINTER, _POINTER, _BYTES, _POINTER, _POINTER),
-}
+_FUNCTIONS = (
+    *("first_largest", "most_likely", "gumbel", "gumbel_of", "gumbel_of_tokens"),
+    *("log_weights", "draw", "sample"),
+)
 
 
 class SamplingStruct(ctypes.Structure):
@@ -49,10 +43,9 @@ class SamplingStruct(ctypes.Structure):
 class NativeSampler:
     """The functions of ``sample.h`` on NumPy arrays. ``keys`` are 24 bytes: six words, little end first."""
 
-    def __init__(self, functions: ctypes.CDLL) -> None:
-        self._functions = {name: getattr(functions, f"outrider_{name}") for name in _SIGNATURES}
-        for name, signature in _SIGNATURES.items():
-            self._functions[name].argtypes = signature
+    def __init__(self, context: Context) -> None:
+        self._context, functions = context, native_library()
+        self._functions = {name: getattr(functions, f"outrider_{name}") for name in _FUNCTIONS}
 
     def first_largest(self, rows: NDArray[np.float32], width: int) -> list[tuple[int, float]]:
         """Where each row has its first largest entry, and which; NaN counts as the largest.
@@ -134,7 +127,7 @@ class NativeSampler:
         return token.value, largest.value
 
     def _call(self, name: str, *arguments: float | bytes) -> None:
-        status = self._functions[name](*arguments)
+        status = self._functions[name](self._context.address, *arguments)
         if status == _NO_MEMORY:
             raise MemoryError(f"outrider_{name} found no memory for a row")
         assert status == 0, f"outrider_{name} does not take {arguments}"
@@ -143,8 +136,7 @@ class NativeSampler:
 @cache
 def sampler() -> NativeSampler | None:
     """The library's sampling; None where there is no library."""
-    native = library()
-    return None if native is None else NativeSampler(native)
+    return None if library() is None else NativeSampler(Context(1))
 
 
 def _whole(keys: bytes) -> bytes:

@@ -29,7 +29,7 @@ def outcome(library: ctypes.CDLL, case: Case) -> int | str:
 
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.write(writer, str(call(library, World(), case.call, case.changes)).encode())
+        os.write(writer, str(call(library, World(library), case.call, case.changes)).encode())
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:

@@ -75,8 +75,8 @@ _FORWARD: dict[str, tuple[Any, ...]] = {
     "batch.rows": (-1, 0, 2, 4, HUGE),
     "batch.spans": (-1, 0, -HUGE),
     "batch.span": (None, odd),
-    "batch.layers": (-1, 2, HUGE),
-    "batch.features": (-1,),
+    "batch.layers": (-1, 0, 2, HUGE),
+    "batch.features": (-1, HUGE),
     "batch.feature": (None, odd),
     "batch.feature_layers": (None, odd),
     "batch.logit_rows": (-1, HUGE, -HUGE),
@@ -91,15 +91,17 @@ _FORWARD: dict[str, tuple[Any, ...]] = {
     "positions.1": (-1, 64, 2**40, MOST),
     "logit_rows.0": (-1, 3, 2**40, -MOST),
     "feature_layers.0": (-1, 2, HUGE),
-    "spans.0.start": (-1, 30, HUGE, -HUGE),
+    "spans.0.start": (-1, 2, 30, HUGE, -HUGE),
     "spans.0.count": (0, -1, 2, HUGE),
     "spans.0.table": (None, odd),
+    "spans.0.entries": (0, -1, -HUGE),
     "table.0": (-1, 8, HUGE),
     "spans.0.mask_rows": (0, -1, 4, HUGE),
     "spans.0.mask_keys": (0, -1, 4, HUGE),
     "0": (None, odd),
     "1": (None, odd),
     "2": (None, odd),
+    "3": (None, odd),
 }  # fmt: skip
 _OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
     "adapted": {
@@ -118,30 +120,38 @@ _OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
         "inner_bounds.0": (8,), "vocabulary_bounds.1": (16, LONG), "batch.inputs": (),
     },
     "attend": {
-        "0": (None, odd), "1": (-1, 1, HUGE), "2": (0, -2, HUGE), "3": (0, -1, 2, HUGE), "4": (0, -1, 8, 512, HUGE),
-        "6": (-1, HUGE), "7": (None, odd), "8": (None, odd), "9": (None, odd), "spans.0.count": (HUGE, -1, 0),
+        "0": (None, odd), "1": (None, odd), "2": (-1, 1, HUGE), "3": (0, -2, HUGE), "4": (0, -1, 2, HUGE),
+        "5": (0, -1, 8, 512, HUGE),
+        "7": (-1, HUGE), "8": (None, odd), "9": (None, odd), "10": (None, odd), "spans.0.count": (HUGE, -1, 0),
+        "spans.0.entries": (0,),
         "cache.kv_heads": (2,), "cache.type": (2, 9), "table.0": (8, -1),
     },
     "attend_fixed": {
-        "0": (None, odd), "1": (-1, 2**21, MOST), "3": (None, odd), "4": (None, odd), "fixed.heads": (0, -1, HUGE),
+        "0": (None, odd), "1": (None, odd), "2": (-1, 2**21, MOST), "4": (None, odd), "5": (None, odd),
+        "fixed.heads": (0, -1, HUGE),
         "fixed.head_dim": (0, 512), "fixed.length": (0, -1, HUGE), "fixed.type": (2, -1), "fixed.keys": (None, odd),
         "fixed.values": (None, odd),
     },
     "linear": {
-        "0": (None, odd), "1": (-1, LONG, MOST), "2": (None, odd), "3": (None, odd), "head.outputs": (0, -1, LONG),
+        "0": (None, odd), "1": (None, odd), "2": (-1, LONG, MOST), "3": (None, odd), "4": (None, odd),
+        "head.outputs": (0, -1, LONG),
         "head.inputs": (0, -1, LONG), "head.panel_bytes": (0, 1), "head.layout": (2, 3, 77), "head.panels": (None, odd),
     },
     "rows": {"0": (None, odd), "1": (-1,), "2": (None, odd), "3": (None, odd), "tokens.0": (-1, 40, MOST)},
-    "norm": {"0": (-1, LONG), "1": (0, -1, LONG), "2": (None, odd), "3": (None, odd), "4": (1,), "6": (None, odd)},
+    "norm": {
+        "0": (None, odd), "1": (-1, LONG), "2": (0, -1, LONG), "3": (None, odd), "4": (None, odd), "5": (1,),
+        "7": (None, odd),
+    },
     "rotations": {
         "0": (-1, LONG), "1": (0, -1, LONG), "2": (None, odd), "3": (None, odd),
         "frequencies.0": (float("nan"), float("inf"), -1.0, 1e300),
     },
     "draft_chain": {
-        "0": (None, odd), "1": (None, odd), "2": (None, odd), "chain.rows": (0, -1, HUGE),
-        "chain.levels": (0, -1, HUGE), "chain.start": (-1, HUGE),
+        "0": (None, odd), "1": (None, odd), "2": (None, odd), "3": (None, odd), "chain.rows": (0, -1, HUGE),
+        "chain.levels": (0, -1, 3, HUGE), "chain.start": (-1, 1, HUGE),
         "chain.temperature": (0.0, -1.0, float("nan"), float("inf")),
-        "chain.table": (None, odd), "chain.features": (None, odd), "chain.tokens": (None, odd),
+        "chain.table": (None, odd), "chain.entries": (0, -1), "chain.features": (None, odd),
+        "chain.tokens": (None, odd),
         "chain.positions": (None, odd), "chain.noise": (odd,), "chain.output": (None, odd), "chain.logits": (None, odd),
         "feature_head.layers": (None, odd), "feature_head.fc": (None, odd), "feature_head.ids": (odd,),
         "feature_head.embedding": (None, odd), "feature_head.parts": (0, -1, 3, HUGE), "fc_norms.1": (None, odd),
@@ -155,24 +165,30 @@ _OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "pack": {"0": (None, odd), "1": (None,), "2": (0, -1, 64, MOST)},
     "first_largest": {
-        "0": (-1,), "1": (0, -1, LONG), "2": (1, -1), "3": (None, odd), "4": (None, odd), "5": (None, odd),
+        "0": (None, odd), "1": (-1,), "2": (0, -1, LONG), "3": (1, -1), "4": (None, odd), "5": (None, odd),
+        "6": (None, odd),
     },
     "most_likely": {
-        "0": (-1,), "1": (0, -1, LONG), "2": (1,), "3": (None, odd), "4": (0.0, float("nan"), float("inf")),
-        "5": (0, -1), "6": (None, odd), "7": (None, odd), "8": (None, odd),
+        "0": (None, odd), "1": (-1,), "2": (0, -1, LONG), "3": (1,), "4": (None, odd),
+        "5": (0.0, float("nan"), float("inf")),
+        "6": (0, -1), "7": (None, odd), "8": (None, odd), "9": (None, odd),
     },
-    "gumbel": {"0": (-1, LONG), "1": (None,), "2": (None, odd)},
-    "gumbel_of": {"0": (-1,), "1": (None, odd), "2": (None, odd), "x.0": (0.0, 1.0, float("nan"))},
-    "gumbel_of_tokens": {"0": (-1,), "1": (None, odd), "2": (None,), "3": (None, odd), "tokens.0": (-1, 2**32)},
+    "gumbel": {"0": (None, odd), "1": (-1, LONG), "2": (None,), "3": (None, odd)},
+    "gumbel_of": {"0": (None, odd), "1": (-1,), "2": (None, odd), "3": (None, odd), "x.0": (0.0, 1.0, float("nan"))},
+    "gumbel_of_tokens": {
+        "0": (None, odd), "1": (-1,), "2": (None, odd), "3": (None,), "4": (None, odd), "tokens.0": (-1, 2**32),
+    },
     "log_weights": {
-        "0": (0, -1, LONG), "1": (None, odd), "2": (None, odd), "3": (None, odd), "4": (None, odd),
+        "0": (None, odd), "1": (0, -1, LONG), "2": (None, odd), "3": (None, odd), "4": (None, odd), "5": (None, odd),
         "sampling.top_k": (-1,), "sampling.top_p": (0.0, 2.0, float("nan")),
         "sampling.temperature": (0.0, float("nan")), "sampling.least": (1.0, float("nan")),
     },
-    "draw": {"0": (0, LONG), "1": (None, odd), "2": (None,), "3": (None, odd), "4": (None, odd)},
-    "sample": {"0": (0, LONG), "1": (None,), "2": (None,), "3": (None,), "4": (None, odd), "5": (None, odd)},
-    "set_threads": {"0": (0, -1, HUGE)},
-    "set_isa": {"0": (None, b"", b"avx9000")},
+    "draw": {"0": (None, odd), "1": (0, LONG), "2": (None, odd), "3": (None,), "4": (None, odd), "5": (None, odd)},
+    "sample": {
+        "0": (None, odd), "1": (0, LONG), "2": (None,), "3": (None,), "4": (None,), "5": (None, odd), "6": (None, odd),
+    },
+    "create": {"0": (0, -1, 257, HUGE), "1": (None, b"", b"avx9000"), "2": (None, odd)},
+    "destroy": {"0": (None, odd)},
 }  # fmt: skip
 _STATUS = {  # of what is not OUTRIDER_BAD_ARGUMENT
     **{f"plan_weight source.{key}={value}": 18 for key, value in (
@@ -183,7 +199,7 @@ _STATUS = {  # of what is not OUTRIDER_BAD_ARGUMENT
     "pack 1=None": 18, "pack 2=0": 18, "pack 2=-1": 18, "pack 2=64": 18, f"pack 2={MOST}": 18,
 }  # fmt: skip
 _ELSEWHERE = [
-    *(Case("nearest", {key: value}, -1) for key, values in {
+    *(Case("suffix_array_search", {key: value}, -1) for key, values in {
         "0": (-1,), "1": (None, odd), "2": (-1, 0, 18), "3": (None, odd), "4": (-1,), "5": (None, odd), "6": (-1,),
         "7": (None, odd), "8": (None, odd), "order.0": (-1, 0, 15, 24, HUGE), "order.2": (-HUGE, HUGE),
     }.items() for value in values),
@@ -191,10 +207,11 @@ _ELSEWHERE = [
         "0": (None, odd), "1": (None,), "2": (None,), "3": (-1,), "shared.memory": (None, odd),
         "shared.slot_bytes": (0, -1), "shared.size": (0, -1), "shared.rank": (-1, 1),
     }.items() for value in values),
-    Case("has_isa", {"0": None}, 0),
-    Case("isa_failed", {"0": None}, 0),
-    Case("sparse", {"batch.layers": 0}, 0),
-    Case("nearest", {"0": 0, "1": None}, 0),
+    *(Case("isa_state", {"0": name}, 0) for name in (None, b"", b"avx9000")),
+    *(Case("threads", {"0": value}, 0) for value in (None, odd)),
+    *(Case("forward", {"spans.0.entries": entries}, 0) for entries in (2, HUGE)),
+    Case("sparse", {"batch.layers": 0, "batch.features": 0}, 0),
+    Case("suffix_array_search", {"0": 0, "1": None}, 0),
 ]  # fmt: skip
 
 

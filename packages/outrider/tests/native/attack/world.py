@@ -73,7 +73,10 @@ def at(thing: Any) -> int:
 class World:
     """Structs by name, and what they point to: ``change("batch.rows", -1)``, ``change("tokens.0", 2**40)``."""
 
-    def __init__(self) -> None:
+    def __init__(self, library: ctypes.CDLL) -> None:
+        made, self.context_out = ctypes.c_void_p(), ctypes.c_void_p()
+        library.outrider_create(2, b"portable", ctypes.byref(made))
+        self.context = made.value
         self.held: list[Any] = []
         self._make_model()
         self._make_cache()
@@ -141,7 +144,7 @@ class World:
         self.mask = array_of(ctypes.c_uint8, 4, [1, 0, 1, 1])
         self.spans = array_of(SpanStruct, 1)
         self.spans[0] = SpanStruct(
-            start=0, count=ROWS, mask_rows=2, mask_keys=2, table=at(self.table), mask=at(self.mask)
+            start=0, count=ROWS, mask_rows=2, mask_keys=2, entries=1, table=at(self.table), mask=at(self.mask)
         )
         self.batch = BatchStruct(
             rows=ROWS, spans=1, layers=1, features=1, logit_rows=1, tokens=at(self.tokens),
@@ -183,7 +186,7 @@ class World:
         )  # fmt: skip
         self.found = TokenFound(lambda token, score: 1)
         self.chain = ChainStruct(
-            rows=ROWS, levels=2, start=0, temperature=1.0, table=at(self.table),
+            rows=ROWS, levels=2, start=0, temperature=1.0, entries=1, table=at(self.table),
             features=self.keep(floats(ROWS * 2 * HIDDEN)), tokens=at(self.tokens), positions=at(self.positions),
             noise=self.keep(floats(VOCABULARY)), found=self.found, output=self.keep(floats(HIDDEN)),
             logits=self.keep(floats(VOCABULARY)),
@@ -206,7 +209,7 @@ class World:
         self.weight_out = WeightStruct()
         self.panels = floats(HIDDEN * 16)
         self.sampling = SamplingStruct(top_k=5, top_p=0.9, temperature=1.0, least=-5.0)
-        self.sampling_keys = array_of(ctypes.c_uint32, 6, [1, 2, 3, 4, 5, 6])
+        self.sampling_keys = bytes(range(24))
         self.logits = array_of(ctypes.c_float, VOCABULARY, range(VOCABULARY))
         self.index, self.score, self.counts = ids(0, 0, 0), floats(4), ids(0)
         self.weights_out = floats(VOCABULARY)

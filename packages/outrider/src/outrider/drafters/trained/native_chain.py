@@ -19,9 +19,10 @@ from outrider.drafters.trees.child_sampler import GumbelArgmax
 from outrider.errors import NumericalError
 from outrider.models.batch import Span
 from outrider.models.native_llama import NativeLlamaModel
+from outrider.native.library import native_library
 from outrider.native.model_structs import ChainStruct, FeatureHeadStruct, ModelStruct, TokenFound
 from outrider.native.passes import CacheView, address, check_status, int64s
-from outrider.native.weights import NativeWeight, native_library
+from outrider.native.weights import NativeWeight
 from outrider.verify.arrays import Floats
 
 _NOT_FINITE = 4  # OUTRIDER_NOT_FINITE
@@ -123,6 +124,7 @@ class NativeChain:
             levels=levels,
             start=span.start,
             temperature=race.temperature,
+            entries=len(table),
             table=address(table),
             features=features.ctypes.data,
             tokens=address(ids),
@@ -134,7 +136,9 @@ class NativeChain:
             logits=logits.ctypes.data,
         )
         running.append(chain)
-        status = self._library.outrider_draft_chain(ctypes.byref(self._head), self._view.address, ctypes.byref(chain))
+        head, cache = ctypes.byref(self._head), self._view.address
+        context = self._target.context.address
+        status = self._library.outrider_draft_chain(context, head, cache, ctypes.byref(chain))
         running.clear()
         if errors:
             raise errors[0]

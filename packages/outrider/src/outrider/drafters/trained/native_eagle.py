@@ -15,10 +15,11 @@ from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
 from outrider.models.batch import Span
 from outrider.models.frequencies import inverse_frequencies
 from outrider.models.native_llama import NativeLlamaModel
+from outrider.native.library import native_library
 from outrider.native.model_structs import BatchStruct, LayerStruct, MLPStruct, ModelStruct, NormStruct
-from outrider.native.passes import CacheView, address, check_status, int64s, rotation_table, span_structs
+from outrider.native.passes import CacheView, address, check_status, int64s, norm_rows, rotation_table, span_structs
 from outrider.native.structs import WeightStruct
-from outrider.native.weights import NativeWeight, native_library, pack_array
+from outrider.native.weights import NativeWeight, pack_array
 from outrider.verify.arrays import Floats
 
 __all__ = ["NativeEagle"]
@@ -31,6 +32,8 @@ class NativeEagle:
         """The weights of ``head`` are packed; it is not needed afterwards. ``cache``: what the layers' own is like."""
         c = head.config
         self._target, self._hidden, self._library = target, c.hidden_size, native_library()
+        self.context = target.context
+        """Threads and instruction set of forward passes."""
         ids = head.draft_ids
         self.vocabulary = None if ids is None else DraftVocabulary(ids, target.config.vocab_size)
         self.cache = make_cache(
@@ -39,7 +42,7 @@ class NativeEagle:
         self._view = CacheView(self.cache)
         self._reads_embeddings = c.fuses_layers
         self._head, self._format = head, head_format(target)
-        self._fc = pack_array(head["fc.weight"], self._format, bias=head.get("fc.bias"))
+        self._fc = self._pack(head["fc.weight"], head.get("fc.bias"))
         self._eps = c.rms_norm_eps
         self._held: list[NativeWeight | Floats] = []  # what the structs point to
         self._input_norm = self._vector("input_norm")
@@ -73,12 +76,15 @@ class NativeEagle:
         ids = None if self.vocabulary is None else np.ascontiguousarray(self.vocabulary.columns)
         return NativeChain(self._target, self.cache, self._model, self._fc, self._fc_norms, self._output_norm, ids)
 
+    def _pack(self, weight: Floats, bias: Floats | None = None) -> NativeWeight:
+        return pack_array(weight, self._format, bias=bias, context=self.context)
+
     def _pack_lm_head(self) -> NativeWeight:
         """What scores hidden states: an LM head of its own, or the target's rows of the draft vocabulary."""
         own, ids = self._head.get("lm_head.weight"), self._head.draft_ids
         if own is not None:
-            return pack_array(own, self._format)
-        return self._target.head if ids is None else pack_array(self._target.lm_head_rows(ids), self._format)
+            return self._pack(own)
+        return self._target.head if ids is None else self._pack(self._target.lm_head_rows(ids))
 
     def _layer_struct(self, i: int) -> LayerStruct:
         c, name = self._head.config, f"layers.{i}."
@@ -102,7 +108,7 @@ class NativeEagle:
         )
 
     def _matrix(self, name: str) -> WeightStruct:
-        packed = pack_array(self._head[f"{name}.weight"], self._format)
+        packed = self._pack(self._head[f"{name}.weight"])
         self._held.append(packed)
         return packed.struct
 
@@ -128,10 +134,7 @@ class NativeEagle:
 
     def _normed(self, x: Floats, weight: int | None) -> Floats:
         """The RMS norm of x: [n, d], with the weight at an address."""
-        x = np.ascontiguousarray(x, np.float32)
-        out = np.empty_like(x)
-        check_status(self._library.outrider_norm(*x.shape, x.ctypes.data, weight, None, self._eps, out.ctypes.data))
-        return out
+        return norm_rows(self.context, x, weight, self._eps)
 
     def run(
         self, features: Floats, tokens: Sequence[int], positions: Sequence[int], spans: Sequence[Span],
@@ -162,6 +165,7 @@ class NativeEagle:
             residual=out.ctypes.data,
             embeddings=embeddings.ctypes.data,
         )
-        check_status(self._library.outrider_forward(ctypes.byref(self._model), self._view.address, ctypes.byref(batch)))
+        model, cache = ctypes.byref(self._model), self._view.address
+        check_status(self._library.outrider_forward(self.context.address, model, cache, ctypes.byref(batch)))
         del held
         return out if self._output_norm is None else self._normed(out, self._output_norm), logits

@@ -10,8 +10,8 @@ import numpy as np
 from outrider.drafters.heads import HeadWeights
 from outrider.drafters.trained.heads import head_format
 from outrider.models.native_llama import NativeLlamaModel
-from outrider.native.passes import check_status
-from outrider.native.weights import native_library, pack_array
+from outrider.native.passes import norm_rows
+from outrider.native.weights import pack_array
 from outrider.verify.arrays import Floats
 
 __all__ = ["NativeSelector", "Selector"]
@@ -38,19 +38,14 @@ class NativeSelector:
         self._row = np.full(target.config.vocab_size, len(ids))  # of each target id; behind all: not scored
         self._row[ids] = np.arange(len(ids))
         self._before = np.concatenate([head["before"], np.zeros_like(head["before"][:1])])
-        self._after = pack_array(head["after"], head_format(target))
-        self._gate = pack_array(head["gate"], "float32")
+        self._after = pack_array(head["after"], head_format(target), context=target.context)
+        self._gate = pack_array(head["gate"], "float32", context=target.context)
+        self._context = target.context
         self._ones, self._eps = np.ones(head.config.hidden_size, np.float32), head.config.rms_norm_eps
 
     def gates(self, out: Floats) -> Floats:
         """See ``Selector``."""
-        x = np.ascontiguousarray(out, np.float32)
-        normed = np.empty_like(x)
-        check_status(
-            native_library().outrider_norm(
-                *x.shape, x.ctypes.data, self._ones.ctypes.data, None, self._eps, normed.ctypes.data
-            )
-        )
+        normed = norm_rows(self._context, out, self._ones.ctypes.data, self._eps)
         return 1 + self._gate(normed)
 
     def __call__(self, tokens: Sequence[int], by: Floats) -> Floats:

@@ -4,7 +4,6 @@
  * nothing but the row and its adapter. Lanes are different outputs of a sum, never parts of one.
  */
 #include "forward.h"
-#include "threads.h"
 
 #define MOST_LANES 64 /* ranks that are summed in one go */
 
@@ -25,24 +24,25 @@ static void add_low_rank(const outrider_low_rank *a, const float *x, float *y) {
 }
 
 typedef struct {
-    const pass *p;
+    const outrider_batch *batch;
     int64_t at; /* of the layer's and kind's adapter, in an adapter's list */
     int64_t inputs, outputs;
     const float *x;
     float *y;
 } adapter_work;
 
-static void adapter_item(void *context, int64_t r) {
-    const adapter_work *work = context;
-    const outrider_low_rank *list = work->p->batch->adapters[r];
+static void adapter_item(void *shared, int64_t r, int thread) {
+    const adapter_work *work = shared;
+    (void)thread;
+    const outrider_low_rank *list = work->batch->adapters[r];
     if (list && list[work->at].rank)
         add_low_rank(list + work->at, work->x + r * work->inputs, work->y + r * work->outputs);
 }
 
-void run_adapters(const pass *p, const outrider_layer *l, enum outrider_adapted kind, int64_t inputs, const float *x,
+void run_adapters(forward_ctx *f, const outrider_layer *l, enum outrider_adapted kind, int64_t inputs, const float *x,
                   int64_t outputs, float *y) {
-    if (!p->batch->adapters) return;
-    int64_t layer = l - p->model->layer;
-    adapter_work work = {p, layer * OUTRIDER_ADAPTED + kind, inputs, outputs, x, y};
-    run_items(p->batch->rows, adapter_item, &work);
+    if (!f->batch.asked->adapters) return;
+    int64_t layer = l - f->model.whole->layer;
+    adapter_work work = {f->batch.asked, layer * OUTRIDER_ADAPTED + kind, inputs, outputs, x, y};
+    run_items(&f->context->pool, f->batch.asked->rows, adapter_item, &work);
 }

@@ -1,4 +1,4 @@
-/* Attention of some rows of one sequence, for one key head. */
+/* Attention of some rows of one sequence, for one key head: a task. */
 #ifndef OUTRIDER_ATTENTION_H
 #define OUTRIDER_ATTENTION_H
 
@@ -31,6 +31,16 @@ struct attention_task {
      * [rows * group][2 + head_dim], over the chunks in order. */
     float *result;
 };
+
+/* How a pass shares out its attention: see attention.c. */
+typedef struct {
+    struct tile *tiles;
+    int64_t num_tiles;
+    int32_t parts;         /* 1: a task goes over all chunks; otherwise one for each chunk, the most a tile has */
+    float *results;        /* [parts][rows of the batch][heads][2 + head_dim] */
+    float *scratch;        /* [threads][scratch_size] */
+    int64_t scratch_size;  /* floats */
+} attention_plan;
 
 /* Bytes of a number in the cache. */
 static inline int64_t number_bytes(const outrider_cache *c) {

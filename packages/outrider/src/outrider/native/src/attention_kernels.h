@@ -10,8 +10,8 @@
 
 #define RESULT_HEAD (LANES - 2) /* of a chunk's result in ``parts``: its sums of values are then aligned */
 
-static int64_t attend_scratch(const struct attention_task *t) {
-    int64_t padded = (t->head_dim + LANES - 1) / LANES * LANES;
+static int64_t attend_scratch(int32_t head_dim) {
+    int64_t padded = (head_dim + LANES - 1) / LANES * LANES;
     return CHUNK * (2 * padded + 6) + PAIRS * (CHUNK + LANES + padded);
 }
 
@@ -35,7 +35,8 @@ static void merge(int32_t head_dim, float *result, const float *part) {
 }
 
 /* Some pairs, over keys of the chunk from ``first`` on, each up to its own last: scores, weights, values, merged. */
-static void attend_pairs(workspace *s, int pair, int count, const float *const *q, int32_t first, const int32_t *last) {
+static void attend_pairs(chunk_work *s, int pair, int count, const float *const *q, int32_t first,
+                         const int32_t *last) {
     const struct attention_task *t = s->task;
     float *scores[PAIRS];
     float *parts = s->parts + RESULT_HEAD, *sums = s->parts + LANES;
@@ -65,7 +66,7 @@ static int32_t last_of(const key_range *range, int32_t begin) {
 }
 
 /* Rows whose keys are loaded. They begin at the same key, and none ends before the one before it. */
-static void attend_rows(workspace *s, int32_t row, int32_t rows, int32_t begin) {
+static void attend_rows(chunk_work *s, int32_t row, int32_t rows, int32_t begin) {
     const struct attention_task *t = s->task;
     int32_t first = first_of(t->range + row, begin);
     for (int32_t pair = row * t->group, end = (row + rows) * t->group; pair < end; pair += PAIRS) {
@@ -100,7 +101,7 @@ static int32_t rows_together(const struct attention_task *t, int32_t r, int32_t 
 }
 
 /* Keys in the sequence's own order are loaded once for all rows; a row of a tree then puts its path behind them. */
-static void attend_chunk(workspace *s, int32_t begin) {
+static void attend_chunk(chunk_work *s, int32_t begin) {
     const struct attention_task *t = s->task;
     int32_t end = begin + CHUNK, loaded = begin; /* keys before it are in order */
     const key_range *longest = NULL;
@@ -131,7 +132,7 @@ static void attend_chunk(workspace *s, int32_t begin) {
 }
 
 /* Finds the keys of the chunk after this one, as far as they lie in the sequence's own order. */
-static void look_ahead(workspace *s, int32_t chunk) {
+static void look_ahead(chunk_work *s, int32_t chunk) {
     const struct attention_task *t = s->task;
     int32_t begin = (chunk + 1) * CHUNK, end = begin;
     for (int32_t r = 0; r < t->rows; r++) end = t->range[r].shared > end ? t->range[r].shared : end;
@@ -141,7 +142,7 @@ static void look_ahead(workspace *s, int32_t chunk) {
 }
 
 /* Fixed keys lie as ``load_keys`` would put them. */
-static void attend_fixed(workspace *s, int32_t chunk) {
+static void attend_fixed(chunk_work *s, int32_t chunk) {
     const struct attention_task *t = s->task;
     int64_t begin = (int64_t)t->kv_head * t->cache->rows + (int64_t)chunk * CHUNK, value_bytes = s->padded * s->size;
     const char *keys = t->cache->keys[t->layer], *values = t->cache->values[t->layer];
@@ -156,12 +157,12 @@ static void attend_fixed(workspace *s, int32_t chunk) {
 
 static void attend(const struct attention_task *t, float *scratch) {
     int halves = t->cache->type == OUTRIDER_CACHE_BF16;
-    workspace s = {.task = t, .padded = (t->head_dim + LANES - 1) / LANES * LANES};
+    chunk_work s = {.task = t, .padded = (t->head_dim + LANES - 1) / LANES * LANES};
     s.size = number_bytes(t->cache);
     s.bytes = t->head_dim * s.size;
     s.pairs = halves && (t->fixed || t->head_dim % (2 * LANES) == 0);
     s.in_place = halves && (t->fixed || t->head_dim % LANES == 0);
-    s.keys = s.turned = scratch;
+    s.keys = s.transposed = scratch;
     s.values = scratch + (int64_t)CHUNK * s.padded;
     s.value_at = (const void **)(s.values + (int64_t)CHUNK * s.padded);
     s.heads = (int64_t *)(s.value_at + CHUNK);

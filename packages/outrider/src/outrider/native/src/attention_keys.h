@@ -1,6 +1,6 @@
 /* The keys and values of a chunk, from the cache to where attention wants them. Included by attention_kernels.h.
  *
- *     keys, turned over     [head_dim][128]         a vector holds one dimension of 16 keys, or, in
+ *     keys, transposed      [head_dim][128]         a vector holds one dimension of 16 keys, or, in
  *                           [head_dim / 2][128]     bfloat16, two dimensions
  *     values                [128][head_dim + pad]   a vector holds 16 dimensions of one key
  */
@@ -27,10 +27,10 @@ enum { KEY_VECTORS = 2, VALUE_VECTORS = 2 };
 typedef struct {
     const struct attention_task *task;
     int32_t padded;         /* head_dim, rounded up to 16 */
-    int pairs;              /* the cache's bfloat16 keys are turned over in pairs, as they are */
+    int pairs;              /* the cache's bfloat16 keys are transposed in pairs, as they are */
     int in_place;           /* and its values read where they are */
-    const float *keys;      /* of the chunk, for the rows that share them: ``turned``, or where they are fixed */
-    float *turned;
+    const float *keys;      /* of the chunk, for the rows that share them: ``transposed``, or where they are fixed */
+    float *transposed;
     float *values;          /* unless they are read in place */
     const void **value_at;  /* [CHUNK]: the values of each key, bfloat16 if in place, else float */
     int64_t *heads;         /* [CHUNK]: where the cache has each key, in heads */
@@ -40,7 +40,7 @@ typedef struct {
     float *scores;          /* [PAIRS][CHUNK], later the weights */
     float *parts;           /* [PAIRS][result_size]: the chunk's results */
     int32_t result_size;
-} workspace;
+} chunk_work;
 
 /* Where the key head's numbers begin for rows first .. last - 1 of the sequence, in heads. */
 static void find_rows(const struct attention_task *t, int32_t first, int32_t last, int64_t *heads) {
@@ -109,8 +109,8 @@ static inline void prefetch_head(const char *at, int64_t bytes) {
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
 }
 
-/* Sixteen keys, or fewer, turned over from place ``at`` of the chunk on. */
-static void turn_keys(const workspace *s, const int64_t *heads, int32_t count, int32_t at) {
+/* Sixteen keys, or fewer, transposed from place ``at`` of the chunk on. */
+static void transpose_keys(const chunk_work *s, const int64_t *heads, int32_t count, int32_t at) {
     static const float zeros[MOST_HEAD_DIM];
     const struct attention_task *t = s->task;
     float rows[LANES * MOST_HEAD_DIM];
@@ -122,10 +122,10 @@ static void turn_keys(const workspace *s, const int64_t *heads, int32_t count, i
         if (j < count && !s->pairs) load_head(t, keys, scales, heads[j], rows + j * s->padded);
     }
     for (int32_t i = 0; i < (s->pairs ? t->head_dim / 2 : s->padded); i += LANES)
-        vec_turn(from, i, s->turned + (int64_t)i * CHUNK + at, CHUNK);
+        transpose16(from, i, s->transposed + (int64_t)i * CHUNK + at, CHUNK);
 }
 
-static void place_values(const workspace *s, const int64_t *heads, int32_t count, int32_t at) {
+static void copy_values(const chunk_work *s, const int64_t *heads, int32_t count, int32_t at) {
     const struct attention_task *t = s->task;
     const char *values = t->cache->values[t->layer];
     if (s->in_place) {
@@ -143,7 +143,7 @@ static void place_values(const workspace *s, const int64_t *heads, int32_t count
 }
 
 /* Keys and values first .. last - 1 of a row into their places in the chunk that begins at ``begin``. */
-static void load_keys(const workspace *s, const key_range *range, int32_t begin, int32_t first, int32_t last) {
+static void load_keys(const chunk_work *s, const key_range *range, int32_t begin, int32_t first, int32_t last) {
     const struct attention_task *t = s->task;
     const char *values = t->cache->values[t->layer];
     int64_t bytes = s->bytes;
@@ -152,9 +152,9 @@ static void load_keys(const workspace *s, const key_range *range, int32_t begin,
         const int64_t *heads = s->heads + n;
         int32_t count = last - first - n < LANES ? last - first - n : LANES;
         for (int32_t j = n; j < n + count && j < s->num_ahead; j++) prefetch_head(values + s->ahead[j], bytes);
-        turn_keys(s, heads, count, first - begin + n);
+        transpose_keys(s, heads, count, first - begin + n);
     }
-    place_values(s, s->heads, last - first, first - begin);
+    copy_values(s, s->heads, last - first, first - begin);
 }
 
 #endif

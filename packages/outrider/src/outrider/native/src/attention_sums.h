@@ -16,7 +16,7 @@ static inline __attribute__((always_inline)) void add_products(const float *cons
 }
 
 /* Scores of ``count`` pairs with some keys; the compiler knows ``count`` and ``halves``. */
-static inline __attribute__((always_inline)) void score_block(const workspace *s, const float *const *q,
+static inline __attribute__((always_inline)) void score_block(const chunk_work *s, const float *const *q,
                                                               const int count, const int halves, int32_t key,
                                                               float *const *scores) {
     vec sums[PAIRS][KEY_VECTORS], part[KEY_VECTORS];
@@ -38,7 +38,7 @@ static inline __attribute__((always_inline)) void score_block(const workspace *s
         for (int v = 0; v < KEY_VECTORS; v++) vec_store(scores[p] + key + v * LANES, sums[p][v]);
 }
 
-static void score_pairs(const workspace *s, const float *const *q, int count, int32_t first, int32_t last,
+static void score_pairs(const chunk_work *s, const float *const *q, int count, int32_t first, int32_t last,
                         float *const *scores) {
     int32_t step = KEY_VECTORS * LANES;
     for (int32_t key = first / step * step; key < last; key += step) switch (2 * count + (s->pairs != 0)) {
@@ -85,10 +85,10 @@ static void weigh(float *scores, int32_t first, int32_t last, float scale, float
 /* Of each pair, some vectors of dimensions from ``at`` on: sums += weights times values, over keys first .. last - 1.
  * Meanwhile the next chunk's keys come nearer, ``num_ahead`` of them. The compiler knows ``count``, ``halves`` and
  * ``vectors``. */
-static inline __attribute__((always_inline)) void add_values(const workspace *s, float *const *weights, float *sums,
-                                                             const int count, const int halves, const int vectors,
-                                                             int32_t at, int32_t first, int32_t last,
-                                                             int32_t num_ahead) {
+static inline __attribute__((always_inline)) void add_values(const chunk_work *s, float *const *weights,
+                                                             float *sums, const int count, const int halves,
+                                                             const int vectors, int32_t at, int32_t first,
+                                                             int32_t last, int32_t num_ahead) {
     const char *keys = s->task->cache->keys[s->task->layer];
     int64_t bytes = s->bytes, stride = s->result_size;
     vec sum[PAIRS][VALUE_VECTORS];
@@ -108,10 +108,10 @@ static inline __attribute__((always_inline)) void add_values(const workspace *s,
         for (int v = 0; v < vectors; v++) vec_store(sums + p * stride + v * LANES, sum[p][v]);
 }
 
-static inline __attribute__((always_inline)) void add_values_of(const workspace *s, float *const *weights, float *sums,
-                                                                int count, const int halves, const int vectors,
-                                                                int32_t at, int32_t first, int32_t last,
-                                                                int32_t num_ahead) {
+static inline __attribute__((always_inline)) void add_values_of(const chunk_work *s, float *const *weights,
+                                                                float *sums, int count, const int halves,
+                                                                const int vectors, int32_t at, int32_t first,
+                                                                int32_t last, int32_t num_ahead) {
     switch (count) {
     case 1: add_values(s, weights, sums, 1, halves, vectors, at, first, last, num_ahead); break;
     case 2: add_values(s, weights, sums, 2, halves, vectors, at, first, last, num_ahead); break;
@@ -124,7 +124,7 @@ static inline __attribute__((always_inline)) void add_values_of(const workspace 
     }
 }
 
-static void add_all_values(const workspace *s, float *const *weights, float *sums, int count, int32_t first,
+static void add_all_values(const chunk_work *s, float *const *weights, float *sums, int count, int32_t first,
                            int32_t last, int32_t num_ahead) {
     int32_t at = 0;
     for (; at + VALUE_VECTORS * LANES <= s->padded; at += VALUE_VECTORS * LANES, num_ahead = 0)

@@ -3,8 +3,8 @@
  * Sizes are compared with each other, and no pointer may be missing or misaligned. How long an array is that a pointer
  * leads to, the caller alone knows.
  */
-#include "forward.h"
-#include "panels.h"
+#include "arguments.h"
+#include "attention.h"
 
 #define MOST_RANK (1 << 16)
 #define MOST_PROCESSES 4096
@@ -47,23 +47,22 @@ static int is_norm(const outrider_norm_weights *n) {
            (n->weight || !n->bias);
 }
 
-int fits_mlp(const pass *p, const outrider_mlp *mlp, const columns *inner) {
-    int64_t d = p->model->hidden;
-    return is_product(&mlp->gate, inner->count, d) && is_product(&mlp->down, p->hidden.count, inner->all) &&
+int fits_mlp(const local_model *m, const outrider_mlp *mlp, const columns *inner) {
+    int64_t d = m->whole->hidden;
+    return is_product(&mlp->gate, inner->count, d) && is_product(&mlp->down, m->hidden.count, inner->all) &&
            (!mlp->up.panels || is_product(&mlp->up, inner->count, d));
 }
 
-static int fits_layer(const pass *p, const outrider_layer *l) {
-    const outrider_model *m = p->model;
-    int64_t d = m->hidden, wide = l->embedding_norm ? 2 * d : d;
+static int fits_layer(const local_model *m, const outrider_layer *l) {
+    int64_t d = m->whole->hidden, wide = l->embedding_norm ? 2 * d : d;
     const float *vectors[] = {l->q_norm, l->k_norm, l->rotations, l->embedding_norm};
     for (int i = 0; i < 4; i++)
         if (!is_array_or_null(vectors[i], sizeof(float))) return 0;
-    int fine = is_product(&l->q, p->queries.count, wide) && is_product(&l->k, p->kv.count, wide) &&
-               is_product(&l->v, p->kv.count, wide) && is_product(&l->out, p->hidden.count, p->queries.all) &&
+    int fine = is_product(&l->q, m->queries.count, wide) && is_product(&l->k, m->kv.count, wide) &&
+               is_product(&l->v, m->kv.count, wide) && is_product(&l->out, m->hidden.count, m->queries.all) &&
                is_norm(&l->attention_norm) && is_norm(&l->mlp_norm) && is_norm(&l->attention_output_norm) &&
-               is_norm(&l->mlp_output_norm) && l->window >= 0 && (!l->rotations || m->head_dim % 2 == 0);
-    if (!fine || !l->experts) return fine && fits_mlp(p, &l->mlp, &p->inner);
+               is_norm(&l->mlp_output_norm) && l->window >= 0 && (!l->rotations || m->whole->head_dim % 2 == 0);
+    if (!fine || !l->experts) return fine && fits_mlp(m, &l->mlp, &m->inner);
     return l->experts > 0 && l->experts <= MOST_WIDTH && l->experts_used >= 1 && l->experts_used <= l->experts &&
            is_product(&l->router, l->experts, d) && is_array(l->expert, _Alignof(outrider_mlp));
 }
@@ -72,7 +71,8 @@ static int fits_layer(const pass *p, const outrider_layer *l) {
 
 int is_cache(const outrider_cache *c, int64_t layers, int32_t kv_heads, int32_t head_dim) {
     if (!is_array(c, _Alignof(outrider_cache)) || c->type < OUTRIDER_CACHE_F32 || c->type > OUTRIDER_CACHE_I8) return 0;
-    if (c->block < 1 || c->rows < 0 || c->layers < layers || c->kv_heads != kv_heads || c->head_dim != head_dim) return 0;
+    if (c->block < 1 || c->rows < 0 || c->layers < layers) return 0;
+    if (c->kv_heads != kv_heads || c->head_dim != head_dim) return 0;
     int scaled = c->type == OUTRIDER_CACHE_I8;
     uintptr_t size = (uintptr_t)number_bytes(c);
     if (layers && (!c->keys || !c->values || (scaled && (!c->key_scales || !c->value_scales)))) return 0;
@@ -86,9 +86,9 @@ int is_cache(const outrider_cache *c, int64_t layers, int32_t kv_heads, int32_t 
 static int check_span(const outrider_cache *cache, const outrider_span *s) {
     if (s->start < 0 || s->count < 1 || s->start > INT32_MAX - s->count || !is_array(s->table, sizeof *s->table))
         return OUTRIDER_BAD_ARGUMENT;
-    int32_t end = s->start + s->count;
-    if (end > cache->rows) return OUTRIDER_BAD_ARGUMENT;
-    for (int32_t entry = 0; entry <= (end - 1) / cache->block; entry++) {
+    int32_t end = s->start + s->count, entries = (end - 1) / cache->block + 1;
+    if (end > cache->rows || s->entries < entries) return OUTRIDER_BAD_ARGUMENT;
+    for (int32_t entry = 0; entry < entries; entry++) {
         int64_t rows = end - (int64_t)entry * cache->block;
         if (rows > cache->block) rows = cache->block;
         if (s->table[entry] < 0 || (int64_t)s->table[entry] * cache->block + rows > cache->rows)
@@ -101,7 +101,8 @@ static int check_span(const outrider_cache *cache, const outrider_span *s) {
 
 int check_spans(const outrider_cache *cache, const outrider_batch *b) {
     int64_t rows = 0;
-    if (b->spans < 0 || b->spans > b->rows || (b->spans && !is_array(b->span, _Alignof(outrider_span)))) return OUTRIDER_BAD_ARGUMENT;
+    if (b->spans < 0 || b->spans > b->rows) return OUTRIDER_BAD_ARGUMENT;
+    if (b->spans && !is_array(b->span, _Alignof(outrider_span))) return OUTRIDER_BAD_ARGUMENT;
     for (int32_t i = 0; i < b->spans; i++) {
         if (check_span(cache, b->span + i) != OUTRIDER_OK) return OUTRIDER_BAD_ARGUMENT;
         rows += b->span[i].count;
@@ -111,11 +112,11 @@ int check_spans(const outrider_cache *cache, const outrider_batch *b) {
 
 /* ---- A batch ---------------------------------------------------------------------------------------------------- */
 
-static int fits_adapter(const pass *p, const outrider_low_rank *list) {
-    int64_t d = p->model->hidden, q = p->queries.all, kv = p->kv.all, inner = p->inner.all;
+static int fits_adapter(const local_model *m, int32_t layers, const outrider_low_rank *list) {
+    int64_t d = m->whole->hidden, q = m->queries.all, kv = m->kv.all, inner = m->inner.all;
     const int64_t inputs[OUTRIDER_ADAPTED] = {d, d, d, q, d, d, inner}, outputs[] = {q, kv, kv, d, inner, inner, d};
     if (!is_array(list, _Alignof(outrider_low_rank))) return 0;
-    for (int64_t i = 0; i < (int64_t)p->batch->layers * OUTRIDER_ADAPTED; i++) {
+    for (int64_t i = 0; i < (int64_t)layers * OUTRIDER_ADAPTED; i++) {
         const outrider_low_rank *a = list + i;
         if (!a->rank) continue;
         int kind = (int)(i % OUTRIDER_ADAPTED);
@@ -125,14 +126,13 @@ static int fits_adapter(const pass *p, const outrider_low_rank *list) {
     return 1;
 }
 
-static int fit_adapters(const pass *p) {
-    const outrider_batch *b = p->batch;
+static int fit_adapters(const local_model *m, const outrider_batch *b) {
     if (!b->adapters) return 1;
-    if (p->model->shard || !is_array(b->adapters, sizeof(void *))) return 0;
+    if (m->whole->shard || !is_array(b->adapters, sizeof(void *))) return 0;
     const outrider_low_rank *known = NULL; /* rows of a request stand together */
     for (int32_t r = 0; r < b->rows; r++) {
         const outrider_low_rank *list = b->adapters[r];
-        if (list && list != known && !fits_adapter(p, list)) return 0;
+        if (list && list != known && !fits_adapter(m, b->layers, list)) return 0;
         known = list;
     }
     return 1;
@@ -148,34 +148,35 @@ static int has_arrays(const outrider_batch *b) {
            (!b->logit_rows || is_array(b->logit_row, sizeof *b->logit_row));
 }
 
-static int check_ids(const pass *p) {
-    const outrider_model *m = p->model;
-    const outrider_batch *b = p->batch;
+static int check_ids(const outrider_model *m, const outrider_batch *b) {
     for (int32_t r = 0; r < b->rows; r++) {
         if (b->positions[r] < 0 || b->positions[r] >= m->positions) return OUTRIDER_BAD_ARGUMENT;
         if (!b->inputs && (b->tokens[r] < 0 || b->tokens[r] >= m->embedding->outputs)) return OUTRIDER_BAD_ARGUMENT;
     }
     for (int32_t i = 0; i < b->logit_rows; i++)
         if (b->logit_row[i] < 0 || b->logit_row[i] >= b->rows) return OUTRIDER_BAD_ARGUMENT;
-    for (int32_t i = 0; i < b->features; i++)
-        if (b->feature_layers[i] < 0 || b->feature_layers[i] > m->layers) return OUTRIDER_BAD_ARGUMENT;
+    for (int32_t i = 0; i < b->features; i++) /* no more layers than are run */
+        if (b->feature_layers[i] < 0 || b->feature_layers[i] > b->layers) return OUTRIDER_BAD_ARGUMENT;
     return OUTRIDER_OK;
 }
 
-int check_batch(const pass *p) {
-    const outrider_model *m = p->model;
-    const outrider_batch *b = p->batch;
-    int fine = b->rows >= 0 && b->rows <= MOST_BATCH_ROWS && b->layers >= 0 && b->layers <= m->layers &&
-               b->features >= 0 && b->logit_rows >= 0 && b->logit_rows <= MOST_BATCH_ROWS &&
-               is_cache(p->cache, b->layers, m->kv_heads, m->head_dim) && check_spans(p->cache, b) == OUTRIDER_OK;
-    if (!fine) return OUTRIDER_BAD_ARGUMENT;
+static int are_counts(const outrider_batch *b, const outrider_model *m) {
+    return b->rows >= 0 && b->rows <= MOST_BATCH_ROWS && b->layers >= 0 && b->layers <= m->layers &&
+           b->features >= 0 && b->features <= MOST_FEATURES && b->logit_rows >= 0 && b->logit_rows <= MOST_BATCH_ROWS;
+}
+
+int check_batch(const local_model *local, const outrider_cache *cache, const outrider_batch *b) {
+    const outrider_model *m = local->whole;
+    if (!are_counts(b, m) || !is_cache(cache, b->layers, m->kv_heads, m->head_dim)) return OUTRIDER_BAD_ARGUMENT;
+    if (check_spans(cache, b) != OUTRIDER_OK) return OUTRIDER_BAD_ARGUMENT;
     if (b->rows == 0) return b->logit_rows ? OUTRIDER_BAD_ARGUMENT : OUTRIDER_OK;
     if (!has_arrays(b) || (!b->inputs && (m->shard || !is_weight(m->embedding) || m->embedding->inputs != m->hidden)))
         return OUTRIDER_BAD_ARGUMENT;
-    if ((b->logits && (!m->head || !is_product(m->head, p->vocabulary.count, m->hidden))) || !is_norm(&m->final_norm))
+    if ((b->logits && (!m->head || !is_product(m->head, local->vocabulary.count, m->hidden))) ||
+        !is_norm(&m->final_norm))
         return OUTRIDER_BAD_ARGUMENT;
     for (int32_t i = 0; i < m->layers; i++)
-        if (!fits_layer(p, m->layer + i) || (m->layer[i].embedding_norm && (!b->embeddings || b->adapters)))
+        if (!fits_layer(local, m->layer + i) || (m->layer[i].embedding_norm && (!b->embeddings || b->adapters)))
             return OUTRIDER_BAD_ARGUMENT;
-    return fit_adapters(p) ? check_ids(p) : OUTRIDER_BAD_ARGUMENT;
+    return fit_adapters(local, b) ? check_ids(m, b) : OUTRIDER_BAD_ARGUMENT;
 }

@@ -3,11 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "forward.h"
-#include "panels.h"
+#include "arguments.h"
+#include "context.h"
 #include "sample.h"
 
 typedef struct {
+    outrider_context *context;
     const outrider_feature_head *head;
     const outrider_cache *cache;
     outrider_chain *chain;
@@ -36,7 +37,7 @@ static int is_chain(const outrider_feature_head *h, const outrider_chain *c) {
     if (!is_array(c, _Alignof(outrider_chain)) || c->rows < 1 || c->rows > MOST_BATCH_ROWS) return 0;
     return c->levels >= 1 && c->start >= 0 && (int64_t)c->start + c->rows + c->levels <= INT32_MAX && c->found &&
            is_array(c->table, 4) && is_array(c->features, 4) && is_array(c->tokens, 8) && is_array(c->positions, 8) &&
-           is_array_or_null(c->noise, 4) && (h->embedding ? is_array_or_null(c->embeddings, 4) : is_array(c->embeddings, 4)) &&
+           is_array_or_null(c->noise, 4) && is_array_or_null(c->embeddings, 4) && (h->embedding || c->embeddings) &&
            is_array(c->output, 4) && is_array(c->logits, 4) && c->temperature > 0 && c->temperature < INFINITY;
 }
 
@@ -56,11 +57,11 @@ static int reserve(drafting *g) {
 static int fuse(const drafting *g) {
     const outrider_feature_head *h = g->head;
     int64_t d = h->layers->hidden, rows = g->chain->rows;
-    if (!h->fc_norm) return outrider_linear(h->fc, rows, g->chain->features, g->inputs);
+    if (!h->fc_norm) return outrider_linear(g->context, h->fc, rows, g->chain->features, g->inputs);
     for (int64_t i = 0; i < rows * h->parts; i++)
-        current_kernels()->norm(d, g->chain->features + i * d, h->fc_norm[i % h->parts], h->layers->eps,
+        g->context->k->norm(d, g->chain->features + i * d, h->fc_norm[i % h->parts], h->layers->eps,
                                 g->normed + i * d);
-    return outrider_linear(h->fc, rows, g->normed, g->inputs);
+    return outrider_linear(g->context, h->fc, rows, g->normed, g->inputs);
 }
 
 static int embed(const drafting *g, int64_t rows, const int64_t *tokens) {
@@ -79,15 +80,15 @@ static int embed(const drafting *g, int64_t rows, const int64_t *tokens) {
 static int run(const drafting *g, int32_t start, int32_t rows, const int64_t *positions, float *logits, float *output) {
     const outrider_model *m = g->head->layers;
     int64_t last = rows - 1, d = m->hidden;
-    outrider_span span = {.start = start, .count = rows, .table = g->chain->table};
+    outrider_span span = {.start = start, .count = rows, .entries = g->chain->entries, .table = g->chain->table};
     outrider_batch batch = {.rows = rows, .spans = 1, .layers = m->layers, .logit_rows = 1, .positions = positions,
                             .inputs = g->inputs, .span = &span, .logit_row = &last, .logits = logits,
                             .residual = g->residual, .embeddings = g->embeddings};
-    int status = outrider_forward(m, g->cache, &batch);
+    int status = outrider_forward(g->context, m, g->cache, &batch);
     if (status != OUTRIDER_OK) return status;
     const float *out = g->residual + last * d;
     if (g->head->output_norm)
-        current_kernels()->norm(d, out, g->head->output_norm, m->eps, output);
+        g->context->k->norm(d, out, g->head->output_norm, m->eps, output);
     else
         memcpy(output, out, (size_t)d * sizeof(float));
     return OUTRIDER_OK;
@@ -99,19 +100,27 @@ static int find_best(const drafting *g, const float *logits, int64_t *column, fl
     int64_t width = g->head->layers->head->outputs, found = 0;
     float temperature = c->temperature, largest;
     if (c->noise) {
-        current_kernels()->first_largest(width, logits, &largest);
+        g->context->k->first_largest(width, logits, &largest);
         if (!(largest > -INFINITY && largest < INFINITY)) return OUTRIDER_NOT_FINITE;
         for (int64_t i = 0; i < width; i++) g->weights[i] = (logits[i] - largest) / temperature + c->noise[i];
         logits = g->weights;
         temperature = 1;
     }
-    int status = outrider_most_likely(1, width, width, logits, temperature, 1, column, score, &found);
+    int status = outrider_most_likely(g->context, 1, width, width, logits, temperature, 1, column, score, &found);
     return status == OUTRIDER_OK && found < 1 ? OUTRIDER_NOT_FINITE : status;
 }
 
-int outrider_draft_chain(const outrider_feature_head *head, const outrider_cache *cache, outrider_chain *chain) {
-    if (!is_head(head) || !is_chain(head, chain)) return OUTRIDER_BAD_ARGUMENT;
-    drafting g = {.head = head, .cache = cache, .chain = chain};
+/* Whether the table has an entry for every row that a chain may write. */
+static int holds_chain(const outrider_model *m, const outrider_cache *cache, const outrider_chain *c) {
+    if (!is_cache(cache, m->layers, m->kv_heads, m->head_dim)) return 0;
+    return (int64_t)c->entries * cache->block >= (int64_t)c->start + c->rows + c->levels - 1;
+}
+
+int outrider_draft_chain(outrider_context *context, const outrider_feature_head *head, const outrider_cache *cache,
+                         outrider_chain *chain) {
+    if (!is_context(context) || !is_head(head) || !is_chain(head, chain) || !holds_chain(head->layers, cache, chain))
+        return OUTRIDER_BAD_ARGUMENT;
+    drafting g = {.context = context, .head = head, .cache = cache, .chain = chain};
     int status = reserve(&g);
     if (status != OUTRIDER_OK) return status;
     int64_t d = head->layers->hidden, column = 0, position = chain->positions[chain->rows - 1];

@@ -5,9 +5,9 @@
  */
 #include <string.h>
 
+#include "arguments.h"
 #include "forward.h"
 #include "linear.h"
-#include "threads.h"
 
 /* The row's most likely experts, the first of equals; their weights stay, and those of the others become 0. */
 static void choose(const outrider_layer *l, float *weights, uint8_t *chosen) {
@@ -26,15 +26,15 @@ static void choose(const outrider_layer *l, float *weights, uint8_t *chosen) {
     }
 }
 
-static void choose_rows(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
+static void choose_rows(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
     for (int64_t r = first; r < last; r++) {
-        p->k->softmax(l->experts, p->router + r * l->experts);
-        choose(l, p->router + r * l->experts, p->chosen + r * l->experts);
+        f->k->softmax(l->experts, f->work.router + r * l->experts);
+        choose(l, f->work.router + r * l->experts, f->work.chosen + r * l->experts);
     }
 }
 
 typedef struct {
-    pass *p;
+    forward_ctx *f;
     const outrider_layer *layer;
     const outrider_mlp *mlp;
     int32_t expert;
@@ -42,62 +42,69 @@ typedef struct {
     columns inner;
 } expert_work;
 
-static void gather_item(void *context, int64_t i) {
-    const expert_work *w = context;
-    pass *p = w->p;
-    int64_t d = p->model->hidden;
-    memcpy(p->expert_in + i * d, p->normed + p->expert_rows[i] * d, (size_t)d * sizeof(float));
-    quantise_some(p, p->expert_in, w->rows, d, &w->mlp->gate, &w->mlp->up, i, i + 1);
+static void gather_item(void *shared, int64_t i, int thread) {
+    const expert_work *e = shared;
+    forward_ctx *f = e->f;
+    workspace *w = &f->work;
+    int64_t d = f->model.whole->hidden;
+    (void)thread;
+    memcpy(w->expert_in + i * d, w->normed + w->expert_rows[i] * d, (size_t)d * sizeof(float));
+    quantise_some(f, w->expert_in, e->rows, d, &e->mlp->gate, &e->mlp->up, i, i + 1);
 }
 
-static void gate_item(void *context, int64_t i) {
-    const expert_work *w = context;
-    pass *p = w->p;
-    const columns *c = &w->inner;
-    activate(p, c->count, own(p->gate, c) + i * c->all, own(p->up, c) + i * c->all);
-    quantise_own(p, p->gate, w->rows, c, &w->mlp->down, i, i + 1);
+static void gate_item(void *shared, int64_t i, int thread) {
+    const expert_work *e = shared;
+    forward_ctx *f = e->f;
+    const columns *c = &e->inner;
+    (void)thread;
+    activate(f, c->count, local_columns(f->work.gate, c) + i * c->all, local_columns(f->work.up, c) + i * c->all);
+    quantise_own(f, f->work.gate, e->rows, c, &e->mlp->down, i, i + 1);
 }
 
-static void add_item(void *context, int64_t i) {
-    const expert_work *w = context;
-    pass *p = w->p;
-    const columns *c = &p->hidden;
-    int64_t row = p->expert_rows[i];
-    float weight = p->router[row * w->layer->experts + w->expert], *out = own(p->expert_out, c) + i * c->all;
+static void add_item(void *shared, int64_t i, int thread) {
+    const expert_work *e = shared;
+    workspace *w = &e->f->work;
+    const columns *c = &e->f->model.hidden;
+    int64_t row = w->expert_rows[i];
+    float weight = w->router[row * e->layer->experts + e->expert], *out = local_columns(w->expert_out, c) + i * c->all;
+    (void)thread;
     for (int64_t j = 0; j < c->count; j++) out[j] *= weight;
-    p->k->add(c->count, own(p->y, c) + row * c->all, out);
+    e->f->k->add(c->count, local_columns(w->y, c) + row * c->all, out);
 }
 
-static void run_expert(expert_work *w) {
-    pass *p = w->p;
-    int64_t d = p->model->hidden;
-    int64_t outputs = w->mlp->gate.outputs;
-    w->inner = p->model->shard ? p->expert_inner : (columns){0, outputs, outputs, NULL, 1};
-    if (w->inner.all > p->model->inner || !w->mlp->up.panels || !fits_mlp(p, w->mlp, &w->inner)) {
-        p->unfit = 1;
+static void run_expert(expert_work *e) {
+    forward_ctx *f = e->f;
+    workspace *w = &f->work;
+    thread_pool *pool = &f->context->pool;
+    const columns *inner = &e->inner;
+    int64_t d = f->model.whole->hidden, outputs = e->mlp->gate.outputs;
+    e->inner = f->model.whole->shard ? f->model.expert_inner : (columns){0, outputs, outputs, NULL, 1};
+    if (inner->all > f->model.whole->inner || !e->mlp->up.panels || !fits_mlp(&f->model, e->mlp, inner)) {
+        f->status = OUTRIDER_BAD_ARGUMENT;
         return;
     }
-    run_items(w->rows, gather_item, w);
-    activations in = rows_of(p, p->expert_in, w->rows, d);
-    run_linear(p->k, &in, 2, (product[]){{&w->mlp->gate, own(p->gate, &w->inner), w->inner.all},
-                                         {&w->mlp->up, own(p->up, &w->inner), w->inner.all}});
-    run_items(w->rows, gate_item, w);
-    gather_input(p, p->gate, w->rows, &w->inner, &w->mlp->down);
-    activations gated = rows_of(p, p->gate, w->rows, w->inner.all);
-    run_linear(p->k, &gated, 1, (product[]){{&w->mlp->down, own(p->expert_out, &p->hidden), d}});
-    run_items(w->rows, add_item, w);
+    run_items(pool, e->rows, gather_item, e);
+    activations in = rows_of(w, w->expert_in, e->rows, d);
+    run_linear(f->context, &in, 2, (product[]){{&e->mlp->gate, local_columns(w->gate, inner), inner->all},
+                                               {&e->mlp->up, local_columns(w->up, inner), inner->all}});
+    run_items(pool, e->rows, gate_item, e);
+    gather_input(f, w->gate, e->rows, inner, &e->mlp->down);
+    activations gated = rows_of(w, w->gate, e->rows, inner->all);
+    run_linear(f->context, &gated, 1, (product[]){{&e->mlp->down, local_columns(w->expert_out, &f->model.hidden), d}});
+    run_items(pool, e->rows, add_item, e);
 }
 
-void run_experts(pass *p, const outrider_layer *l) {
-    int64_t rows = p->batch->rows, d = p->model->hidden;
-    activations normed = rows_of(p, p->normed, rows, d);
-    run_linear(p->k, &normed, 1, (product[]){{&l->router, p->router, l->experts}});
-    run_rows(p, l, rows, choose_rows);
-    memset(p->y, 0, (size_t)(rows * d) * sizeof(float));
-    for (int32_t e = 0; e < l->experts && !p->unfit; e++) {
-        expert_work work = {.p = p, .layer = l, .mlp = l->expert + e, .expert = e};
+void run_experts(forward_ctx *f, const outrider_layer *l) {
+    workspace *w = &f->work;
+    int64_t rows = f->batch.asked->rows, d = f->model.whole->hidden;
+    activations normed = rows_of(w, w->normed, rows, d);
+    run_linear(f->context, &normed, 1, (product[]){{&l->router, w->router, l->experts}});
+    run_rows(f, l, rows, choose_rows);
+    memset(w->y, 0, (size_t)(rows * d) * sizeof(float));
+    for (int32_t i = 0; i < l->experts && f->status == OUTRIDER_OK; i++) {
+        expert_work work = {.f = f, .layer = l, .mlp = l->expert + i, .expert = i};
         for (int64_t r = 0; r < rows; r++)
-            if (p->chosen[r * l->experts + e]) p->expert_rows[work.rows++] = r;
+            if (w->chosen[r * l->experts + i]) w->expert_rows[work.rows++] = r;
         if (work.rows) run_expert(&work);
     }
 }

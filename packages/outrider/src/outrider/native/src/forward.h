@@ -2,107 +2,72 @@
 #ifndef OUTRIDER_FORWARD_H
 #define OUTRIDER_FORWARD_H
 
-#include "attention.h"
-#include "kernels.h"
-
-/* Columns of an array that this process computes: all of them, unless the model is split. */
-typedef struct {
-    int64_t first, count, all;
-    const int64_t *bounds; /* of all processes, in units of so many columns */
-    int64_t unit;
-} columns;
+#include "batch.h"
+#include "context.h"
 
 typedef struct {
-    const outrider_model *model;
-    const outrider_cache *cache;
-    const outrider_batch *batch;
-    const kernels *k;
-    /* By row. */
-    float *x, *normed, *y;                    /* [rows, hidden]; x: the residual stream */
-    float *q, *attended;                      /* [rows, heads * head_dim] */
-    float *keys, *values;                     /* [rows, kv_heads * head_dim] */
-    float *gate, *up;                         /* [rows, inner] */
-    columns queries, kv, hidden, inner, expert_inner, vocabulary;
-    int lost;                                 /* a process of a split model is gone */
-    int unfit;                                /* an expert is not what its fields say */
-    int8_t *codes;                            /* of the activations that are being read, as in ``activations`` */
-    code_group *about;
-    int64_t *place;                           /* [rows]: row of the cache */
-    key_range *range;                         /* [rows] */
-    int32_t *lists;                           /* what ranges point to */
-    int32_t window;                           /* that the ranges have now */
-    /* Of layers with experts. */
-    float *router;                            /* [rows, experts]: weights of the experts; 0 of those not used */
-    uint8_t *chosen;                          /* [rows, experts] */
-    int64_t *expert_rows;                     /* those of one expert */
-    float *expert_in, *expert_out;            /* [rows, hidden] of one expert */
-    /* See attention.c. */
-    int fixed; /* the cache holds outrider_fixed_keys */
-    struct tile *tiles;
-    int64_t num_tiles;
-    int32_t parts;
-    float *results;
-} pass;
+    outrider_context *context;
+    const kernels *k; /* the context's */
+    local_model model;
+    placed_batch batch;
+    workspace work;
+    attention_plan attention;
+    int status; /* what went wrong within the pass, if anything */
+} forward_ctx;
 
-/* Arguments: see check.c. ``check_batch`` needs a model that is one, and its columns. */
-int is_model(const outrider_model *m);
-int is_cache(const outrider_cache *c, int64_t layers, int32_t kv_heads, int32_t head_dim);
-int check_spans(const outrider_cache *cache, const outrider_batch *batch);
-int check_batch(const pass *p);
-/* An expert's own, of ``inner`` columns; looked at when it runs, as a pass reads few of many. */
-int fits_mlp(const pass *p, const outrider_mlp *mlp, const columns *inner);
+/* ---- Before a pass: prepare.c ----------------------------------------------------------------------------------- */
 
 /* Memory for a pass, and each row's keys and place. The memory is that of the pass before, if it is large enough. */
-int prepare_pass(pass *p);
-int prepare_codes(pass *p, int64_t rows, int64_t inputs);
+int prepare_pass(forward_ctx *f);
+/* Of ``w``, memory for codes alone. */
+int prepare_codes(outrider_context *c, workspace *w, int64_t rows, int64_t inputs);
 
-/* ``size`` bytes, aligned to 64, that stay until the next request for the same ``which``; NULL if there are none. */
-enum { MEMORY_ROWS, MEMORY_ATTENTION, MEMORY_GATHER, MEMORY_KINDS };
-void *scratch_memory(int which, size_t size);
-
-int prepare_attention(pass *p);
-
-/* How far back rows look from now on; 0: to the beginning. */
-void set_window(pass *p, int32_t window);
+/* ---- Work on rows: phases.c ------------------------------------------------------------------------------------- */
 
 /* Work on some rows, shared out among threads. */
-typedef void row_function(pass *p, const outrider_layer *layer, int64_t first, int64_t last);
-void run_rows(pass *p, const outrider_layer *layer, int64_t count, row_function *rows);
+typedef void row_function(forward_ctx *f, const outrider_layer *layer, int64_t first, int64_t last);
+void run_rows(forward_ctx *f, const outrider_layer *layer, int64_t count, row_function *rows);
 
 /* Codes of rows first .. last - 1 of x, if one of the weights (the second may be NULL) reads codes. */
-activations rows_of(const pass *p, const float *x, int64_t rows, int64_t inputs);
-void quantise_some(const pass *p, const float *x, int64_t rows, int64_t inputs, const outrider_weight *for_one,
+void quantise_some(const forward_ctx *f, const float *x, int64_t rows, int64_t inputs, const outrider_weight *for_one,
                    const outrider_weight *for_other, int64_t first, int64_t last);
 
-/* Which columns are whose; p has a model. See shard.c. */
-void find_columns(pass *p);
+/* One row of a block's input, and its activation in place. */
+void norm_row(const kernels *k, int64_t width, const float *x, const outrider_norm_weights *norm, float eps,
+              float *out);
+void norm_or_copy(const forward_ctx *f, const float *x, const outrider_norm_weights *norm, float *out);
+void activate(const forward_ctx *f, int64_t width, float *gate, const float *up);
 
-/* Columns that a product writes, from the first of p's. */
-static inline float *own(float *x, const columns *c) { return x + c->first; }
+/* x times a scale, unless that is off. */
+void scale_row(int64_t width, float *x, float scale);
+
+/* ---- A model split over processes: shard.c ---------------------------------------------------------------------- */
 
 /* The codes of rows first .. last - 1 of x [rows, c->all], of which this process has its columns, for a layer that
  * reads all: of those columns, if their codes can be gathered; all, if the model is whole. */
-void quantise_own(const pass *p, const float *x, int64_t rows, const columns *c, const outrider_weight *reader,
+void quantise_own(const forward_ctx *f, const float *x, int64_t rows, const columns *c, const outrider_weight *reader,
                   int64_t first, int64_t last);
 /* Every process's columns of what a layer reads: their codes if ``reader`` reads codes, or numbers. */
-void gather_input(pass *p, float *x, int64_t rows, const columns *c, const outrider_weight *reader);
+void gather_input(forward_ctx *f, float *x, int64_t rows, const columns *c, const outrider_weight *reader);
 /* Every process's columns of x [rows, c->all]. */
-void gather_columns(pass *p, float *x, int64_t rows, const columns *c);
+void gather_columns(forward_ctx *f, float *x, int64_t rows, const columns *c);
 /* The first process's rows of logits from each one's part. */
-void gather_logits(pass *p, float *logits, int64_t rows);
+void gather_logits(forward_ctx *f, float *logits, int64_t rows);
 
-/* One row of a block's input, and its activation in place. */
-void norm_or_copy(const pass *p, const float *x, const outrider_norm_weights *norm, float *out);
-void activate(const pass *p, int64_t width, float *gate, const float *up);
+/* ---- Parts of a layer ------------------------------------------------------------------------------------------- */
 
 /* Adds what the rows' adapters make of x [rows, inputs] to y [rows, outputs]. See adapters.c. */
-void run_adapters(const pass *p, const outrider_layer *l, enum outrider_adapted kind, int64_t inputs, const float *x,
+void run_adapters(forward_ctx *f, const outrider_layer *l, enum outrider_adapted kind, int64_t inputs, const float *x,
                   int64_t outputs, float *y);
 
 /* What a layer's experts make of the normed rows, to y. See experts.c. */
-void run_experts(pass *p, const outrider_layer *l);
+void run_experts(forward_ctx *f, const outrider_layer *l);
 
-/* Attention of all rows over a layer's cache: q to attended. */
-void run_attention(pass *p, int32_t layer);
+/* Attention of all rows over a layer's cache: q to attended. See attention.c. */
+int prepare_attention(forward_ctx *f);
+void run_attention(forward_ctx *f, int32_t layer);
+
+/* See layer.c. */
+void run_layer(forward_ctx *f, const outrider_layer *l);
 
 #endif

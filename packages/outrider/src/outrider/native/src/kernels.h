@@ -7,19 +7,19 @@
 
 struct attention_task;
 
-/* What 32 codes of activations stand for, and what is computed from them once for all outputs. */
+/* A group of 32 activations: what its codes stand for, and what is computed from them once for all outputs. */
 typedef struct {
     float scale;         /* amax / 127 */
     int32_t sum[3];      /* of the codes: all 32, the first 16, the last 16 */
     float scaled_sum[3]; /* scale * sum */
-} code_group;
+} act_quant_group;
 
 /* Rows of activations. Quantised weights read codes; the others read the numbers themselves. */
 typedef struct {
     int64_t rows, inputs, groups; /* groups of 32 */
     const float *x;               /* [rows, inputs] */
     int8_t *codes;                /* [rows, groups * 32] */
-    code_group *about;            /* [rows, groups] */
+    act_quant_group *quant;       /* [rows, groups] */
 } activations;
 
 typedef struct {
@@ -51,7 +51,7 @@ typedef struct {
     void (*store)(int32_t type, int64_t kv_heads, int64_t head_dim, const float *x, void *row, float *scales);
     /* See attention.h. */
     void (*attend)(const struct attention_task *task, float *scratch);
-    int64_t (*attend_scratch)(const struct attention_task *task); /* floats */
+    int64_t (*attend_scratch)(int32_t head_dim); /* floats */
     void (*merge)(int32_t head_dim, float *result, const float *part);
 
     /* See sample_kernels.h. */
@@ -68,10 +68,7 @@ typedef struct {
 extern const kernels portable_kernels, avx2_kernels, avxvnni_kernels, avx512_kernels, amx_kernels;
 extern const kernels neon_kernels, i8mm_kernels;
 
-/* Those in use. */
-const kernels *current_kernels(void);
-
-/* Whether products of all layouts are those of the portable kernels, bit for bit. Takes milliseconds. */
-int has_portable_bits(const kernels *k);
+/* Those of an instruction set, which this processor may not have; NULL if the library has none of that name. */
+const kernels *find_kernels(const char *name);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef OUTRIDER_LINEAR_H
 #define OUTRIDER_LINEAR_H
 
-#include "kernels.h"
+#include "context.h"
 
 typedef struct {
     const outrider_weight *weight;
@@ -11,7 +11,7 @@ typedef struct {
 } product;
 
 /* y = x W' + bias for ``count`` products of one input. */
-void run_linear(const kernels *k, const activations *input, int count, const product *products);
+void run_linear(outrider_context *c, const activations *input, int count, const product *products);
 
 static inline int is_quantised(const outrider_weight *w) {
     return w->layout == OUTRIDER_Q8 || w->layout == OUTRIDER_Q4;

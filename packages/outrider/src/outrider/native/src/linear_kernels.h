@@ -23,20 +23,20 @@
 #define AHEAD_BYTES 4096 /* further than the processor looks ahead by itself, which is to the end of a page */
 #define FORCE_INLINE static inline __attribute__((always_inline))
 
-static void quantise_group(const float *x, int count, int8_t *codes, code_group *about) {
+static void quantise_group(const float *x, int count, int8_t *codes, act_quant_group *quant) {
     vec low = vec_load_some(x, count < 16 ? count : 16), high = vec_load_some(x + 16, count < 16 ? 0 : count - 16);
     float most = vec_largest_lane(vec_max(vec_abs(low), vec_abs(high)));
     float odd = sum_lanes(vec_add(vec_sub(low, low), vec_sub(high, high))); /* NaN if a number is NaN or infinite */
     float inverse = most > 1e-36f ? 127.0f / most : 0.0f;                   /* smaller ones count as 0 */
-    about->scale = most > 1e-36f ? most / 127.0f : 0.0f;
+    quant->scale = most > 1e-36f ? most / 127.0f : 0.0f;
     if (odd != 0) {
-        about->scale = float_of_bits(0x7fc00000);
+        quant->scale = float_of_bits(0x7fc00000);
         low = high = vec_set(0);
     }
-    about->sum[1] = vec_store_i8(codes, vec_mul(low, vec_set(inverse)));
-    about->sum[2] = vec_store_i8(codes + 16, vec_mul(high, vec_set(inverse)));
-    about->sum[0] = about->sum[1] + about->sum[2];
-    for (int i = 0; i < 3; i++) about->scaled_sum[i] = about->scale * (float)about->sum[i];
+    quant->sum[1] = vec_store_i8(codes, vec_mul(low, vec_set(inverse)));
+    quant->sum[2] = vec_store_i8(codes + 16, vec_mul(high, vec_set(inverse)));
+    quant->sum[0] = quant->sum[1] + quant->sum[2];
+    for (int i = 0; i < 3; i++) quant->scaled_sum[i] = quant->scale * (float)quant->sum[i];
 }
 
 static void quantise(const activations *a, int64_t first, int64_t last) {
@@ -44,7 +44,7 @@ static void quantise(const activations *a, int64_t first, int64_t last) {
         for (int64_t g = 0; g < a->groups; g++) {
             int64_t left = a->inputs - 32 * g, at = r * a->groups + g;
             quantise_group(a->x + r * a->inputs + 32 * g, left < 32 ? (int)left : 32, a->codes + 32 * at,
-                           a->about + at);
+                           a->quant + at);
         }
 }
 
@@ -106,9 +106,9 @@ FORCE_INLINE isum sum_block(isum sum, const quad *weights, const int8_t *x, cons
 #endif
 
 /* One block for ``count`` rows, which the compiler knows, as it does ``steps`` (inputs of a group / 4), ``form``, and
- * ``part``: which of a code group's sums are those of the block. ``about``: of the first row. */
+ * ``part``: which of a quant group's sums are those of the block. ``quant``: of the first row. */
 FORCE_INLINE void quantised_block(const outrider_weight *w, const uint8_t *block, const int8_t *x,
-                                  const code_group *about, int64_t groups, const int count, const int steps,
+                                  const act_quant_group *quant, int64_t groups, const int count, const int steps,
                                   const int part, const enum form form, int32_t first_value, lookup table, vec *y) {
     const uint8_t *codes = block + (w->half_scales ? 32 : 64) * (1 + w->has_minimum);
     vec scale = w->half_scales ? vec_load_half((const uint16_t *)block) : vec_load((const float *)block);
@@ -121,19 +121,19 @@ FORCE_INLINE void quantised_block(const outrider_weight *w, const uint8_t *block
         multiply_block(codes, table, x, 32 * groups, steps, form, count, products);
     else
         unpack_block(codes, table, weights, steps, form, IS_SIXTEENFOLD(form, count));
-    for (int r = 0; r < count; r++, about += groups) {
-        int32_t sum_x = about->sum[part];
+    for (int r = 0; r < count; r++, quant += groups) {
+        int32_t sum_x = quant->sum[part];
         isum sum = form == FORM_EVEN ? isum_start_codes(sum_x, first_value) : isum_start(sum_x);
         if (MULTIPLIES_BLOCKS(count))
             sum = isum_plus(sum, products[r]);
         else
             sum = sum_block(sum, weights, x + 32 * groups * r, steps, form, IS_SIXTEENFOLD(form, count));
-        vec scales = vec_mul(scale, vec_set(about->scale));
+        vec scales = vec_mul(scale, vec_set(quant->scale));
 #if !defined(OUTRIDER_CONTROL_REORDERED)
         y[r] = vec_fma(vec_of_isum(sum), scales, y[r]);
-        if (w->has_minimum) y[r] = vec_fma(minimum, vec_set(about->scaled_sum[part]), y[r]);
+        if (w->has_minimum) y[r] = vec_fma(minimum, vec_set(quant->scaled_sum[part]), y[r]);
 #else /* a build that the comparison of digests must notice */
-        if (w->has_minimum) y[r] = vec_fma(minimum, vec_set(about->scaled_sum[part]), y[r]);
+        if (w->has_minimum) y[r] = vec_fma(minimum, vec_set(quant->scaled_sum[part]), y[r]);
         y[r] = vec_fma(vec_of_isum(sum), scales, y[r]);
 #endif
     }
@@ -143,18 +143,18 @@ FORCE_INLINE void quantised_block(const outrider_weight *w, const uint8_t *block
 FORCE_INLINE void quantised_panel(const outrider_weight *w, const uint8_t *block, const activations *a, int64_t row,
                                   const int count, const int steps, const enum form form, int32_t first_value, vec *y) {
     const int64_t groups = a->groups, bytes = w->panel_bytes / w->groups;
-    const code_group *about = a->about + row * groups;
+    const act_quant_group *quant = a->quant + row * groups;
     const int8_t *x = a->codes + row * groups * 32;
     lookup table = lookup_of(w->values);
     for (int r = 0; r < count; r++) y[r] = vec_set(0);
-    for (int64_t g = 0; g < groups; g++, about++, x += 32) {
+    for (int64_t g = 0; g < groups; g++, quant++, x += 32) {
         for (int64_t i = 0; i < bytes * (8 / steps); i += 64) /* the next panel's */
             __builtin_prefetch(block + w->panel_bytes + i);
         if (steps == 8) {
-            quantised_block(w, block, x, about, groups, count, steps, 0, form, first_value, table, y);
+            quantised_block(w, block, x, quant, groups, count, steps, 0, form, first_value, table, y);
         } else {
-            quantised_block(w, block, x, about, groups, count, steps, 1, form, first_value, table, y);
-            quantised_block(w, block + bytes, x + 16, about, groups, count, steps, 2, form, first_value, table, y);
+            quantised_block(w, block, x, quant, groups, count, steps, 1, form, first_value, table, y);
+            quantised_block(w, block + bytes, x + 16, quant, groups, count, steps, 2, form, first_value, table, y);
         }
         block += bytes * (8 / steps);
     }

@@ -4,8 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernels.h"
-#include "threads.h"
+#include "context.h"
 
 enum { PIECE = 1 << 20, TRIES = 5 };
 enum { ROWS = 16, OUTPUTS = 256, INPUTS = 1024, GROUPS = INPUTS / 32, BLOCK = 64 + 16 * 32 }; /* fits a core's cache */
@@ -17,19 +16,20 @@ static double seconds(void) {
 }
 
 /* The shortest of a few runs of all items. */
-static double best_time(int64_t items, item_function function, void *context) {
+static double best_time(thread_pool *pool, int64_t items, item_function *function, void *work) {
     double best = 1e30;
     for (int i = 0; i < TRIES; i++) {
         double start = seconds();
-        run_items(items, function, context);
+        run_items(pool, items, function, work);
         double took = seconds() - start;
         best = took < best ? took : best;
     }
     return best;
 }
 
-static void read_piece(void *context, int64_t item) {
-    const uint64_t *words = (const uint64_t *)((const char *)context + item * PIECE);
+static void read_piece(void *buffer, int64_t item, int thread) {
+    const uint64_t *words = (const uint64_t *)((const char *)buffer + item * PIECE);
+    (void)thread;
     uint64_t sums[16] = {0};
     for (int64_t i = 0; i < PIECE / 8; i += 16)
         for (int j = 0; j < 16; j++) sums[j] += words[i + j];
@@ -37,14 +37,14 @@ static void read_piece(void *context, int64_t item) {
     for (int j = 0; j < 16; j++) kept += sums[j];
 }
 
-double outrider_memory_rate(int64_t bytes) {
+double outrider_memory_rate(outrider_context *context, int64_t bytes) {
     int64_t pieces = bytes / PIECE; /* of a number below 0: none */
-    char *buffer = pieces < 1 ? NULL : aligned_alloc(64, (size_t)(pieces * PIECE));
+    char *buffer = pieces < 1 || !is_context(context) ? NULL : aligned_alloc(64, (size_t)(pieces * PIECE));
     if (!buffer) return 0;
     memset(buffer, 1, (size_t)(pieces * PIECE)); /* pages that were never written are all one page of zeros */
-    lock_threads();
-    double rate = (double)(pieces * PIECE) / best_time(pieces, read_piece, buffer);
-    unlock_threads();
+    lock_context(context);
+    double rate = (double)(pieces * PIECE) / best_time(&context->pool, pieces, read_piece, buffer);
+    unlock_context(context);
     free(buffer);
     return rate;
 }
@@ -55,38 +55,39 @@ typedef struct {
     activations input;
 } product;
 
-static void multiply(void *context, int64_t item) {
-    const product *p = context;
+static void multiply(void *shared, int64_t item, int thread) {
+    const product *p = shared;
     float y[ROWS * OUTPUTS];
     (void)item;
+    (void)thread;
     p->k->linear(&p->weight, &p->input, 0, OUTPUTS / 16, y, OUTPUTS);
 }
 
-double outrider_arithmetic_rate(void) {
+double outrider_arithmetic_rate(outrider_context *context) {
     enum { PANEL = GROUPS * BLOCK };
     uint8_t *panels = aligned_alloc(64, OUTPUTS / 16 * PANEL);
     float *x = aligned_alloc(64, ROWS * INPUTS * sizeof(float));
     int8_t *codes = aligned_alloc(64, ROWS * INPUTS);
-    code_group *about = aligned_alloc(64, ROWS * GROUPS * sizeof(code_group));
+    act_quant_group *quant = aligned_alloc(64, ROWS * GROUPS * sizeof(act_quant_group));
     double rate = 0;
-    if (panels && x && codes && about) {
+    if (is_context(context) && panels && x && codes && quant) {
         memset(panels, 0, OUTPUTS / 16 * PANEL);
         for (int i = 0; i < ROWS * INPUTS; i++) x[i] = (float)(i % 255 - 127);
-        product p = {current_kernels(),
+        product p = {context->k,
                      {.layout = OUTRIDER_Q8, .group = 32, .outputs = OUTPUTS, .inputs = INPUTS, .groups = GROUPS,
                       .panel_bytes = PANEL, .panels = panels},
-                     {ROWS, INPUTS, GROUPS, x, codes, about}};
-        lock_threads();
+                     {ROWS, INPUTS, GROUPS, x, codes, quant}};
+        lock_context(context);
         p.k->quantise(&p.input, 0, ROWS);
         int64_t items = 2; /* as many as take some milliseconds */
         double took = 0;
-        while (took < 2e-3 && items < 4096) took = best_time(items *= 2, multiply, &p);
+        while (took < 2e-3 && items < 4096) took = best_time(&context->pool, items *= 2, multiply, &p);
         rate = (double)items * ROWS * OUTPUTS * INPUTS / took;
-        unlock_threads();
+        unlock_context(context);
     }
     free(panels);
     free(x);
     free(codes);
-    free(about);
+    free(quant);
     return rate;
 }

@@ -4,7 +4,8 @@
  * sums inside a group of weights are exact integers, and every floating-point operation is written out in one order.
  * docs/native.md explains the layouts and the orders.
  *
- * Matrices are row-major. No function keeps a pointer after it returns.
+ * Matrices are row-major. No function keeps a pointer after it returns. The library has no state of its own: what lasts
+ * from one call to the next belongs to a context.
  */
 #ifndef OUTRIDER_NATIVE_H
 #define OUTRIDER_NATIVE_H
@@ -12,13 +13,40 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 9 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 10 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
 #else
 #define OUTRIDER_API __attribute__((visibility("default")))
 #endif
+
+/* ---- Contexts ------------------------------------------------------------------------------------------------- */
+
+/* An instruction set, threads and scratch memory. Contexts know nothing of each other, and several can be used at once.
+ * One call at a time uses a context's threads and memory, others wait for it. */
+typedef struct outrider_context outrider_context;
+
+enum outrider_isa_state {
+    OUTRIDER_ISA_ABSENT = 0,   /* the library or the processor does not have it */
+    OUTRIDER_ISA_WORKS = 1,
+    OUTRIDER_ISA_DIFFERS = 2,  /* it gives other bits than the portable one: it must not be used */
+    OUTRIDER_ISA_UNTRIED = 3   /* no memory to try it with */
+};
+
+/* Instruction sets: "portable", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm". Tries one, in a
+ * millisecond or two. */
+OUTRIDER_API int outrider_isa_state(const char *name);
+
+/* Threads from 1 to 256, the caller's included; fewer are started where the system has no more. ``isa``: one that
+ * works. OUTRIDER_BAD_ARGUMENT if there is no such set, or the processor does not have it. */
+OUTRIDER_API int outrider_create(int threads, const char *isa, outrider_context **context);
+
+/* Ends the threads, and frees all memory. No call may be using the context. */
+OUTRIDER_API int outrider_destroy(outrider_context *context);
+
+OUTRIDER_API int outrider_threads(const outrider_context *context);     /* 0: it is none */
+OUTRIDER_API const char *outrider_isa(const outrider_context *context); /* NULL: it is none */
 
 /* ---- Weights ------------------------------------------------------------------------------------------------- */
 
@@ -59,7 +87,8 @@ OUTRIDER_API int64_t outrider_panel_bytes(int32_t layout, int32_t group, int32_t
                                           int64_t inputs);
 
 /* y = x W' + bias. x: [rows, inputs], y: [rows, outputs]. Quantised layouts round x to 8 bits by groups of 32. */
-OUTRIDER_API int outrider_linear(const outrider_weight *weight, int64_t rows, const float *x, float *y);
+OUTRIDER_API int outrider_linear(outrider_context *context, const outrider_weight *weight, int64_t rows,
+                                 const float *x, float *y);
 
 /* Rows ``ids`` of a matrix, as numbers: out [count, inputs]. */
 OUTRIDER_API int outrider_rows(const outrider_weight *weight, int64_t count, const int64_t *ids, float *out);
@@ -116,14 +145,14 @@ typedef struct {
 /* Memory that the processes of one machine share, for outrider_shared_gather. Zeros at first, and then:
  *
  *     lost         [64]             byte 0: not 0 once a process is known to be gone
- *     turns        [size][64]       int64: gathers that this process has written its part for
+ *     epochs       [size][64]       int64: gathers that this process has written its part for
  *     slots        [2][size][slot_bytes]    parts of the gathers with even and with odd numbers
  */
 typedef struct {
     int32_t rank, size;
     int64_t slot_bytes;
     uint8_t *memory;
-    int64_t turn; /* gathers done */
+    int64_t epoch; /* gathers done */
 } outrider_shared;
 
 /* An outrider_gather with an outrider_shared as its context. */
@@ -140,6 +169,7 @@ typedef struct {
     float embedding_scale, residual_scale, logit_scale; /* residual_scale: of what a block adds */
     float attention_scale;            /* of scores, in place of 1 / sqrt(head_dim) */
     float attention_cap, logit_cap;   /* s becomes cap * tanh(s / cap) */
+    int32_t reserved;
     const outrider_layer *layer;
     outrider_norm_weights final_norm; /* NULL: the head reads x as it is */
     const outrider_weight *embedding; /* [vocabulary, hidden], or NULL: inputs are always given */
@@ -164,14 +194,16 @@ typedef struct {
 
 /* What one sequence brings: ``count`` new rows, next to each other in the batch, behind ``start`` cached ones.
  *
- * Row i of the sequence is row  table[i / block] * block + i % block  of the cache.
+ * Row i of the sequence is row  table[i / block] * block + i % block  of the cache. The table has as many entries as
+ * that takes, or more.
  * Without a mask rows are causal. With one, the sequence's last mask_rows rows see, of its last mask_keys rows, those
  * marked, and all rows before these.
  */
 typedef struct {
     int32_t start, count;
     int32_t mask_rows, mask_keys;
-    const int32_t *table;
+    int32_t entries, reserved;
+    const int32_t *table; /* [entries] */
     const uint8_t *mask; /* [mask_rows, mask_keys], 1: seen; or NULL */
 } outrider_span;
 
@@ -195,7 +227,7 @@ typedef struct {
     const int64_t *positions;  /* [rows], below the model's positions */
     const float *inputs;       /* [rows, hidden] in place of embeddings, or NULL */
     const outrider_span *span; /* [spans], in packing order */
-    const int32_t *feature_layers; /* [features], ascending: the residual stream after so many layers is wanted */
+    const int32_t *feature_layers; /* [features], ascending: the residual stream after so many of ``layers`` */
     const int64_t *logit_row;      /* [logit_rows]: rows that go through the final norm and the head */
     float *feature;                /* [rows, features * hidden] */
     float *hidden_out;             /* [logit_rows, hidden], after the final norm; or NULL */
@@ -215,13 +247,13 @@ enum outrider_status {
 };
 
 /* Writes keys and values of all rows into the cache, and what the batch asks for. */
-OUTRIDER_API int outrider_forward(const outrider_model *model, const outrider_cache *cache,
+OUTRIDER_API int outrider_forward(outrider_context *context, const outrider_model *model, const outrider_cache *cache,
                                   const outrider_batch *batch);
 
 /* Attention of one layer, of rows that are in the cache already: q and out are [rows, heads, head_dim]. */
-OUTRIDER_API int outrider_attend(const outrider_cache *cache, int32_t layer, int32_t heads, int32_t kv_heads,
-                                 int32_t head_dim, float scale, int32_t spans, const outrider_span *span,
-                                 const float *q, float *out);
+OUTRIDER_API int outrider_attend(outrider_context *context, const outrider_cache *cache, int32_t layer, int32_t heads,
+                                 int32_t kv_heads, int32_t head_dim, float scale, int32_t spans,
+                                 const outrider_span *span, const float *q, float *out);
 
 /* Keys and values that never change, as an encoder's do not: laid out once, as attention reads them.
  *
@@ -237,12 +269,12 @@ typedef struct {
 } outrider_fixed_keys;
 
 /* Attention of rows that see all of them: q and out are [rows, heads, head_dim]. */
-OUTRIDER_API int outrider_attend_fixed(const outrider_fixed_keys *keys, int64_t rows, float scale, const float *q,
-                                       float *out);
+OUTRIDER_API int outrider_attend_fixed(outrider_context *context, const outrider_fixed_keys *keys, int64_t rows,
+                                       float scale, const float *q, float *out);
 
 /* RMS norm of x: [rows, width], by weight: [width]; with a bias [width], layer norm. */
-OUTRIDER_API int outrider_norm(int64_t rows, int64_t width, const float *x, const float *weight, const float *bias,
-                               float eps, float *out);
+OUTRIDER_API int outrider_norm(const outrider_context *context, int64_t rows, int64_t width, const float *x,
+                               const float *weight, const float *bias, float eps, float *out);
 
 /* Cosines and sines of position * frequency: out [positions][2][pairs]; frequencies: [pairs], from 0 to 1 radian. */
 OUTRIDER_API int outrider_rotations(int64_t positions, int64_t pairs, const double *frequencies, float *out);
@@ -270,7 +302,8 @@ typedef struct {
     int32_t rows, levels; /* features that are not in the cache yet; tokens at most */
     int32_t start;        /* the cache row of the first; the table reaches ``rows + levels - 1`` further */
     float temperature;    /* of log-probabilities */
-    const int32_t *table; /* as of outrider_span */
+    int32_t entries, reserved;
+    const int32_t *table; /* [entries], as of outrider_span */
     const float *features;    /* [rows, parts * hidden] */
     const int64_t *tokens;    /* [rows]: the one behind each feature */
     const int64_t *positions; /* [rows] */
@@ -283,38 +316,35 @@ typedef struct {
 
 /* Reads the features, and drafts token behind token: each level is a forward pass of one row. Of equally likely tokens
  * the first is taken. OUTRIDER_NOT_FINITE ends a chain, whose earlier tokens have been told. */
-OUTRIDER_API int outrider_draft_chain(const outrider_feature_head *head, const outrider_cache *cache,
-                                      outrider_chain *chain);
+OUTRIDER_API int outrider_draft_chain(outrider_context *context, const outrider_feature_head *head,
+                                      const outrider_cache *cache, outrider_chain *chain);
 
 /* ---- Retrieval ------------------------------------------------------------------------------------------------ */
 
 /* Places whose context, read backwards, agrees longest with the end of ``tail`` [length]: up to ``limit``, 64 at most.
  *
- * order: [places], sorted by the 12 tokens of ``text`` [tokens] before each place, the nearest first; places are from 16 to tokens - 1.
+ * order: [places], sorted by the 12 tokens of ``text`` [tokens] before each place, the nearest first; places are from
+ * 16 to tokens - 1.
  * place, match: [limit], the longest agreement first, of equals those first in order; an agreement has 1 to 16 tokens.
  * Returns how many there are; -1 for arguments that cannot be. */
-OUTRIDER_API int64_t outrider_nearest(int64_t places, const int32_t *order, int64_t tokens, const int32_t *text,
-                                      int64_t length, const int32_t *tail, int64_t limit, int32_t *place,
-                                      int32_t *match);
+OUTRIDER_API int64_t outrider_suffix_array_search(int64_t places, const int32_t *order, int64_t tokens,
+                                                  const int32_t *text, int64_t length, const int32_t *tail,
+                                                  int64_t limit, int32_t *place, int32_t *match);
 
-/* ---- The machine ---------------------------------------------------------------------------------------------- */
+/* ---- The library itself ----------------------------------------------------------------------------------------- */
 
 OUTRIDER_API int outrider_abi(void);
 
-/* Threads that share out the work, from 1 up. */
-OUTRIDER_API int outrider_set_threads(int count);
-OUTRIDER_API int outrider_threads(void);
+/* Where the compiler put field ``index`` of the structures above, those of pack.h and sample.h included: its name
+ * ("outrider_span.table"), offset and size in bytes; a structure's own name ("outrider_span"), 0 and its size come
+ * before its fields. NULL, and nothing written, behind the last. */
+OUTRIDER_API const char *outrider_layout(int32_t index, int64_t *offset, int64_t *size);
 
-/* Instruction sets: "portable", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm". Before its first use one must give
- * the bits of the portable one for a few products; one that does not is not used. */
-OUTRIDER_API const char *outrider_isa(void);            /* the one in use: the best there is, unless one was set */
-OUTRIDER_API int outrider_has_isa(const char *name);    /* whether library and processor have it, and it works */
-OUTRIDER_API int outrider_isa_failed(const char *name); /* whether it was tried and gave other bits */
-OUTRIDER_API int outrider_set_isa(const char *name);    /* OUTRIDER_BAD_ARGUMENT if there is no such set that works */
+/* ---- The machine ---------------------------------------------------------------------------------------------- */
 
 /* Bytes read in a second by all threads, over a buffer of so many bytes; 0 if there is no memory for it. */
-OUTRIDER_API double outrider_memory_rate(int64_t bytes);
+OUTRIDER_API double outrider_memory_rate(outrider_context *context, int64_t bytes);
 /* Multiplications and additions of 8 bits in a second, by all threads, on weights in the cache; 0 without memory. */
-OUTRIDER_API double outrider_arithmetic_rate(void);
+OUTRIDER_API double outrider_arithmetic_rate(outrider_context *context);
 
 #endif

@@ -43,9 +43,10 @@ OUTRIDER_API int outrider_rotations(int64_t positions, int64_t pairs, const doub
             rest = __builtin_fma((double)-quadrant, HALF_PI_MIDDLE, rest);
             rest = __builtin_fma((double)-quadrant, HALF_PI_LOW, rest);
             double s = sine(rest), c = cosine(rest);
-            double turned[4] = {c, -s, -c, s}; /* cosines a quarter turn apart; a sine is the cosine one quarter before */
-            out[i] = (float)turned[quadrant & 3];
-            out[pairs + i] = (float)turned[(quadrant + 3) & 3];
+            /* Cosines a quarter turn apart; a sine is the cosine one quarter before. */
+            double quarters[4] = {c, -s, -c, s};
+            out[i] = (float)quarters[quadrant & 3];
+            out[pairs + i] = (float)quarters[(quadrant + 3) & 3];
         }
     return OUTRIDER_OK;
 }

@@ -16,36 +16,39 @@ typedef struct {
 } outrider_sampling;
 
 /* Of each row of x [rows, stride]: the first largest of ``width`` numbers, where NaN counts as the largest. */
-OUTRIDER_API int outrider_first_largest(int64_t rows, int64_t width, int64_t stride, const float *x, int64_t *index,
-                                        float *value);
+OUTRIDER_API int outrider_first_largest(const outrider_context *context, int64_t rows, int64_t width, int64_t stride,
+                                        const float *x, int64_t *index, float *value);
 
 /* Gumbel noise of tokens 0 to width - 1 under six key words: out [width]. */
-OUTRIDER_API int outrider_gumbel(int64_t width, const uint32_t *keys, float *out);
+OUTRIDER_API int outrider_gumbel(const outrider_context *context, int64_t width, const uint32_t *keys, float *out);
 
 /* The same noise of some tokens, 0 to UINT32_MAX each: out [count]. */
-OUTRIDER_API int outrider_gumbel_of_tokens(int64_t count, const int64_t *tokens, const uint32_t *keys, float *out);
+OUTRIDER_API int outrider_gumbel_of_tokens(const outrider_context *context, int64_t count, const int64_t *tokens,
+                                           const uint32_t *keys, float *out);
 
 /* -log(-log1p(-v)) for 2^-65 <= v < 1, as outrider_gumbel has it: within 2^-22 + 1 unit in the last place. */
-OUTRIDER_API int outrider_gumbel_of(int64_t count, const float *v, float *out);
+OUTRIDER_API int outrider_gumbel_of(const outrider_context *context, int64_t count, const float *v, float *out);
 
 /* Log-weights of a row of logits [width]; only ``largest`` if that is not finite. */
-OUTRIDER_API int outrider_log_weights(int64_t width, const float *logits, const outrider_sampling *sampling, float *out,
-                                      float *largest);
+OUTRIDER_API int outrider_log_weights(const outrider_context *context, int64_t width, const float *logits,
+                                      const outrider_sampling *sampling, float *out, float *largest);
 
 /* The first largest of log-weights + noise, and its score: NaN if there is one. */
-OUTRIDER_API int outrider_draw(int64_t width, const float *log_weights, const uint32_t *keys, int64_t *token,
-                               float *score);
+OUTRIDER_API int outrider_draw(const outrider_context *context, int64_t width, const float *log_weights,
+                               const uint32_t *keys, int64_t *token, float *score);
 
 /* outrider_draw of outrider_log_weights, bit for bit; only ``largest`` if that is not finite. */
-OUTRIDER_API int outrider_sample(int64_t width, const float *logits, const outrider_sampling *sampling,
-                                 const uint32_t *keys, int64_t *token, float *largest);
+OUTRIDER_API int outrider_sample(const outrider_context *context, int64_t width, const float *logits,
+                                 const outrider_sampling *sampling, const uint32_t *keys, int64_t *token,
+                                 float *largest);
 
 /* The ``count`` most likely tokens of each row of logits [rows, stride] at a temperature, the first of equals first.
  *
  * index, score: [rows, count], a token and its log-probability; found: [rows], how many there are: tokens of -inf are
  * left out. -1 if a row's largest logit is not finite. */
-OUTRIDER_API int outrider_most_likely(int64_t rows, int64_t width, int64_t stride, const float *logits,
-                                      float temperature, int64_t count, int64_t *index, float *score, int64_t *found);
+OUTRIDER_API int outrider_most_likely(const outrider_context *context, int64_t rows, int64_t width, int64_t stride,
+                                      const float *logits, float temperature, int64_t count, int64_t *index,
+                                      float *score, int64_t *found);
 
 /* ---- Inside the library --------------------------------------------------------------------------------------- */
 

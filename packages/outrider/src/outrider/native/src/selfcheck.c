@@ -1,9 +1,8 @@
-/* Compares an instruction set with the portable one. A fault that this project has not seen, of a compiler, an emulator
- * or a processor, then costs speed, and not the promise of equal bits.
+/* Compares an instruction set with the portable one, every kernel of it. A fault that this project has not seen, of a
+ * compiler, an emulator or a processor, then costs speed, and not the promise of equal bits.
  */
-#include <string.h>
+#include "selfcheck.h"
 
-#include "kernels.h"
 #include "panels.h"
 
 /* 31 = 16 + 8 + 4 + 2 + 1 rows: one product goes through the kernels for all numbers of rows. */
@@ -24,22 +23,6 @@ typedef struct {
     uint8_t panels[MOST_BYTES];
 } numbers;
 
-static uint32_t next_random(uint32_t *state) { return (*state = *state * 1664525 + 1013904223) >> 8; }
-
-/* Of either sign, from 2^-3 to 2^3. */
-static float random_float(uint32_t *state) {
-    float magnitude = (float)(1 << 20 | next_random(state) % (1 << 20)) * 0x1p-23f * (float)(1 << next_random(state) % 6);
-    return next_random(state) & 1 ? magnitude : -magnitude;
-}
-
-/* A float, or with ``size`` 2 a float16 or bfloat16 of about the same size. */
-static uint8_t *write_number(uint8_t *at, int size, uint32_t exponent, uint32_t *state) {
-    float number = random_float(state);
-    uint16_t half = (uint16_t)((next_random(state) & 0x807f) | exponent);
-    memcpy(at, size == 4 ? (const void *)&number : &half, (size_t)size);
-    return at + size;
-}
-
 static void fill(const outrider_weight *w, numbers *n, uint32_t *state) {
     uint8_t *at = n->panels, *end = at + PANELS * w->panel_bytes;
     for (int i = 0; i < ROWS * INPUTS; i++) n->x[i] = random_float(state);
@@ -56,13 +39,14 @@ static void fill(const outrider_weight *w, numbers *n, uint32_t *state) {
 
 static void multiply(const kernels *k, const outrider_weight *w, const float *x, float *y) {
     int8_t codes[ROWS * GROUPS * 32];
-    code_group about[ROWS * GROUPS];
-    activations a = {ROWS, INPUTS, GROUPS, x, codes, about};
+    act_quant_group quant[ROWS * GROUPS];
+    activations a = {ROWS, INPUTS, GROUPS, x, codes, quant};
     k->quantise(&a, 0, ROWS);
     k->linear(w, &a, 0, PANELS, y, OUTPUTS);
 }
 
-int has_portable_bits(const kernels *k) {
+/* Products of all layouts. */
+static int has_portable_products(const kernels *k) {
     uint32_t state = 1;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         const format *f = formats + i;
@@ -79,4 +63,11 @@ int has_portable_bits(const kernels *k) {
         if (memcmp(y, expected, sizeof y)) return 0;
     }
     return 1;
+}
+
+int outrider_isa_state(const char *name) {
+    const kernels *k = find_kernels(name);
+    if (!k || !k->supported()) return OUTRIDER_ISA_ABSENT;
+    if (k == &portable_kernels) return OUTRIDER_ISA_WORKS;
+    return has_portable_products(k) ? try_rows(k) : OUTRIDER_ISA_DIFFERS;
 }

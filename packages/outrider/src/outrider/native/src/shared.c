@@ -1,10 +1,10 @@
 /* Gathers between the processes of one machine, through memory that they share.
  *
- *     process 0   write slot, turn 7 | wait for turn 7 of all | read slots | write slot, turn 8 ...
- *     process 1        write slot, turn 7 | wait for turn 7 of all | read slots | write ...
+ *     process 0   write slot, epoch 7 | wait for epoch 7 of all | read slots | write slot, epoch 8 ...
+ *     process 1        write slot, epoch 7 | wait for epoch 7 of all | read slots | write ...
  *
- * Who has announced a turn has read everything of the turn before. So two sets of slots, for even and odd turns, are
- * enough: a slot is written again only after its process has seen all others one turn further.
+ * A process that has announced an epoch has read everything of the epoch before. So two sets of slots, for even and odd
+ * epochs, are enough: a slot is written again only after its process has seen all others one epoch further.
  */
 #define _GNU_SOURCE /* nanosleep */
 #include <sched.h>
@@ -13,34 +13,27 @@
 #include <time.h>
 
 #include "check.h"
+#include "threads.h"
 
 #define LINE 64
-#define SPINS 20    /* looks at another's turn before the processor is given up: another process may need it */
+#define SPINS 20    /* looks at another's epoch before the processor is given up: another process may need it */
 #define YIELDS 2000 /* about a millisecond where nobody does */
 #define NAP_NANOSECONDS 50000
 
 static _Atomic uint8_t *lost_of(const outrider_shared *s) { return (_Atomic uint8_t *)s->memory; }
 
-static _Atomic int64_t *turn_of(const outrider_shared *s, int rank) {
+static _Atomic int64_t *epoch_of(const outrider_shared *s, int rank) {
     return (_Atomic int64_t *)(s->memory + LINE + (int64_t)rank * LINE);
 }
 
 static uint8_t *slot_of(const outrider_shared *s, int rank) {
-    return s->memory + LINE + (int64_t)s->size * LINE + ((s->turn & 1) * s->size + rank) * s->slot_bytes;
+    return s->memory + LINE + (int64_t)s->size * LINE + ((s->epoch & 1) * s->size + rank) * s->slot_bytes;
 }
 
-static inline void pause_briefly(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
-/* Until a process has reached this turn. Not 0: one is gone. */
+/* Until a process has reached this epoch. Not 0: one is gone. */
 static int wait_for(const outrider_shared *s, int rank) {
     const struct timespec nap = {0, NAP_NANOSECONDS};
-    for (int64_t tries = 0; atomic_load_explicit(turn_of(s, rank), memory_order_acquire) < s->turn; tries++) {
+    for (int64_t tries = 0; atomic_load_explicit(epoch_of(s, rank), memory_order_acquire) < s->epoch; tries++) {
         if (atomic_load_explicit(lost_of(s), memory_order_relaxed)) return 1;
         if (tries < SPINS)
             pause_briefly();
@@ -53,9 +46,9 @@ static int wait_for(const outrider_shared *s, int rank) {
 }
 
 static int gather_piece(outrider_shared *s, const uint8_t *own, uint8_t *all, int64_t bytes, int64_t step) {
-    s->turn++;
+    s->epoch++;
     memcpy(slot_of(s, s->rank), own, (size_t)bytes);
-    atomic_store_explicit(turn_of(s, s->rank), s->turn, memory_order_release);
+    atomic_store_explicit(epoch_of(s, s->rank), s->epoch, memory_order_release);
     for (int r = 0; r < s->size; r++) {
         if (r == s->rank) continue;
         if (wait_for(s, r)) return 1;
@@ -66,7 +59,7 @@ static int gather_piece(outrider_shared *s, const uint8_t *own, uint8_t *all, in
 
 OUTRIDER_API int outrider_shared_gather(void *context, const void *own, void *all, int64_t bytes, int32_t first_only) {
     outrider_shared *s = context;
-    if (!is_array(s, _Alignof(outrider_shared)) || !is_array(s->memory, sizeof s->turn) || s->slot_bytes < 1) return 1;
+    if (!is_array(s, _Alignof(outrider_shared)) || !is_array(s->memory, sizeof s->epoch) || s->slot_bytes < 1) return 1;
     if (s->size < 1 || s->rank < 0 || s->rank >= s->size || bytes < 0) return 1;
     if (bytes && (!own || (!all && (!first_only || s->rank == 0)))) return 1;
     int reads = !first_only || s->rank == 0;

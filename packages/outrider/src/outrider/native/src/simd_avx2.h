@@ -98,8 +98,8 @@ static inline __m256 upper_bf16(__m256 pairs) {
 }
 static inline vec vec_lower_bf16(vec pairs) { return (vec){lower_bf16(pairs.low), lower_bf16(pairs.high)}; }
 static inline vec vec_upper_bf16(vec pairs) { return (vec){upper_bf16(pairs.low), upper_bf16(pairs.high)}; }
-/* Turns over eight rows of eight words: out[j][i] = in[i][first + j]; the stride in words. */
-static inline void turn_eight(const float *const in[8], int64_t first, float *out, int64_t out_stride) {
+/* Transposes eight rows of eight words: out[j][i] = in[i][first + j]; the stride in words. */
+static inline void transpose8(const float *const in[8], int64_t first, float *out, int64_t out_stride) {
     __m256 row[8], pairs[8], fours[8];
     for (int i = 0; i < 8; i++) row[i] = _mm256_loadu_ps(in[i] + first);
     for (int i = 0; i < 8; i += 2) {
@@ -116,10 +116,10 @@ static inline void turn_eight(const float *const in[8], int64_t first, float *ou
         _mm256_storeu_ps(out + (j + 4) * out_stride, _mm256_permute2f128_ps(fours[j], fours[j + 4], 0x31));
     }
 }
-/* Turns over a square of sixteen by sixteen words: out[j][i] = in[i][first + j]; the stride in words. */
-static inline void vec_turn(const float *const in[16], int64_t first, float *out, int64_t out_stride) {
+/* Transposes a square of sixteen by sixteen words: out[j][i] = in[i][first + j]; the stride in words. */
+static inline void transpose16(const float *const in[16], int64_t first, float *out, int64_t out_stride) {
     for (int i = 0; i < LANES; i += 8)
-        for (int j = 0; j < LANES; j += 8) turn_eight(in + i, first + j, out + j * out_stride + i, out_stride);
+        for (int j = 0; j < LANES; j += 8) transpose8(in + i, first + j, out + j * out_stride + i, out_stride);
 }
 /* Whether any lane of a is above b's, or is NaN. */
 static inline int vec_any_above(vec a, vec b) {

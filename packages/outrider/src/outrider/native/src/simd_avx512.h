@@ -56,8 +56,8 @@ static inline vec vec_lower_bf16(vec pairs) {
 static inline vec vec_upper_bf16(vec pairs) {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32((int)0xffff0000)));
 }
-/* Turns over a square of sixteen by sixteen words: out[j][i] = in[i][first + j]; the stride in words. */
-static inline void vec_turn(const float *const in[16], int64_t first, float *out, int64_t out_stride) {
+/* Transposes a square of sixteen by sixteen words: out[j][i] = in[i][first + j]; the stride in words. */
+static inline void transpose16(const float *const in[16], int64_t first, float *out, int64_t out_stride) {
     __m512 a[16], b[16];
     for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_ps(in[i] + first);
     for (int i = 0; i < 16; i += 2) { /* pairs of rows */

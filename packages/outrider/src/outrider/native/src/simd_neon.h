@@ -116,8 +116,8 @@ static inline vec vec_upper_bf16(vec pairs) {
     EACH_PART pairs.part[i] = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(pairs.part[i]), mask));
     return pairs;
 }
-/* Turns over a square of sixteen by sixteen words: out[j][i] = in[i][first + j]; the stride in words. */
-static inline void vec_turn(const float *const in[16], int64_t first, float *out, int64_t out_stride) {
+/* Transposes a square of sixteen by sixteen words: out[j][i] = in[i][first + j]; the stride in words. */
+static inline void transpose16(const float *const in[16], int64_t first, float *out, int64_t out_stride) {
     for (int j = 0; j < LANES; j++)
         for (int i = 0; i < LANES; i++) memcpy(out + j * out_stride + i, in[i] + first + j, sizeof(float));
 }

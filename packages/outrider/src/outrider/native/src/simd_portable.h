@@ -97,8 +97,8 @@ static inline vec vec_upper_bf16(vec pairs) {
     EACH_LANE pairs.lane[i] = float_of_bits(bits_of_float(pairs.lane[i]) & 0xffff0000);
     return pairs;
 }
-/* Turns over a square of sixteen by sixteen words: out[j][i] = in[i][first + j]; the stride in words. */
-static inline void vec_turn(const float *const in[16], int64_t first, float *out, int64_t out_stride) {
+/* Transposes a square of sixteen by sixteen words: out[j][i] = in[i][first + j]; the stride in words. */
+static inline void transpose16(const float *const in[16], int64_t first, float *out, int64_t out_stride) {
     for (int j = 0; j < LANES; j++)
         for (int i = 0; i < LANES; i++) memcpy(out + j * out_stride + i, in[i] + first + j, sizeof(float));
 }

@@ -5,48 +5,18 @@
  *
  *     ticket   | generation: 16 | items: 24 | next: 24 |      one word, so that claiming an item is one exchange
  *
- * A thread that claims an item has seen the ticket of the current work, whatever it saw before, as the whole word is
- * compared. ``work`` may only change when all claimed items are done.
+ * A thread that claims an item has seen the ticket of the current job, whatever it saw before, as the whole word is
+ * compared. ``job`` may only change when all claimed items are done.
  */
-#define _GNU_SOURCE /* clock_gettime, pthread_atfork */
+#define _GNU_SOURCE /* clock_gettime */
 #include "threads.h"
 
-#include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <time.h>
-
-#include "native.h"
 
 #define FIELD 24
 #define MASK ((UINT64_C(1) << FIELD) - 1)
 #define SPIN_NANOSECONDS 60000
-#define MOST_THREADS 256
-
-static struct {
-    item_function function;
-    void *context;
-    int64_t first; /* item of the ticket's first */
-} work;
-
-static _Atomic uint64_t ticket;
-static _Atomic int64_t done;
-static _Atomic int sleeping;
-static _Atomic int wanted = 1; /* threads, the caller's included */
-static int started = 1;
-static pthread_mutex_t pass = PTHREAD_MUTEX_INITIALIZER, sleep_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t wake = PTHREAD_COND_INITIALIZER, recruit = PTHREAD_COND_INITIALIZER;
-
-void lock_threads(void) { pthread_mutex_lock(&pass); }
-void unlock_threads(void) { pthread_mutex_unlock(&pass); }
-
-static inline void pause_briefly(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 static int64_t nanoseconds(void) {
     struct timespec now;
@@ -57,71 +27,90 @@ static int64_t nanoseconds(void) {
 static int has_items(uint64_t t) { return (t & MASK) < ((t >> FIELD) & MASK); }
 
 /* Does one item if there is one. */
-static int do_item(void) {
-    uint64_t t = atomic_load_explicit(&ticket, memory_order_acquire);
+static int do_item(thread_pool *pool, int thread) {
+    uint64_t t = atomic_load_explicit(&pool->ticket, memory_order_acquire);
     while (has_items(t))
-        if (atomic_compare_exchange_weak_explicit(&ticket, &t, t + 1, memory_order_acq_rel, memory_order_acquire)) {
-            work.function(work.context, work.first + (int64_t)(t & MASK));
-            atomic_fetch_add_explicit(&done, 1, memory_order_release);
+        if (atomic_compare_exchange_weak_explicit(&pool->ticket, &t, t + 1, memory_order_acq_rel,
+                                                  memory_order_acquire)) {
+            pool->job.function(pool->job.work, pool->job.first + (int64_t)(t & MASK), thread);
+            atomic_fetch_add_explicit(&pool->done, 1, memory_order_release);
             return 1;
         }
     return 0;
 }
 
-static int is_wanted(int number) { return number < atomic_load_explicit(&wanted, memory_order_relaxed); }
-
-static void sleep_until_work(void) {
-    pthread_mutex_lock(&sleep_lock);
-    atomic_fetch_add(&sleeping, 1);
-    while (!has_items(atomic_load(&ticket))) pthread_cond_wait(&wake, &sleep_lock);
-    atomic_fetch_sub(&sleeping, 1);
-    pthread_mutex_unlock(&sleep_lock);
-}
-
-/* Such a sleeper is not counted: new work need not wake it. */
-static void sleep_until_wanted(int number) {
-    pthread_mutex_lock(&sleep_lock);
-    while (!is_wanted(number)) pthread_cond_wait(&recruit, &sleep_lock);
-    pthread_mutex_unlock(&sleep_lock);
+static void sleep_until_work(thread_pool *pool) {
+    pthread_mutex_lock(&pool->sleep_lock);
+    atomic_fetch_add(&pool->sleeping, 1);
+    while (!has_items(atomic_load(&pool->ticket)) && !atomic_load(&pool->ends))
+        pthread_cond_wait(&pool->wake, &pool->sleep_lock);
+    atomic_fetch_sub(&pool->sleeping, 1);
+    pthread_mutex_unlock(&pool->sleep_lock);
 }
 
 /* Whether there is work within the time that is worth waiting for it. */
-static int spin_until_work(void) {
+static int spin_until_work(const thread_pool *pool) {
     int64_t until = nanoseconds() + SPIN_NANOSECONDS;
     while (nanoseconds() < until)
         for (int i = 0; i < 64; i++) {
             pause_briefly();
-            if (has_items(atomic_load_explicit(&ticket, memory_order_relaxed))) return 1;
+            if (has_items(atomic_load_explicit(&pool->ticket, memory_order_relaxed))) return 1;
         }
     return 0;
 }
 
 static void *serve(void *argument) {
-    int number = (int)(intptr_t)argument;
-    for (;;)
-        if (!is_wanted(number))
-            sleep_until_wanted(number);
-        else if (!do_item() && !spin_until_work())
-            sleep_until_work();
+    pool_thread *own = argument;
+    while (!atomic_load_explicit(&own->pool->ends, memory_order_relaxed))
+        if (!do_item(own->pool, own->number) && !spin_until_work(own->pool)) sleep_until_work(own->pool);
     return NULL;
 }
 
+/* All sleepers look again, at what was stored before the call. */
+static void wake_sleepers(thread_pool *pool) {
+    pthread_mutex_lock(&pool->sleep_lock);
+    pthread_cond_broadcast(&pool->wake);
+    pthread_mutex_unlock(&pool->sleep_lock);
+}
+
+void start_threads(thread_pool *pool, int count) {
+    pthread_mutex_init(&pool->sleep_lock, NULL);
+    pthread_cond_init(&pool->wake, NULL);
+    atomic_store(&pool->ticket, 0);
+    atomic_store(&pool->done, 0);
+    atomic_store(&pool->sleeping, 0);
+    atomic_store(&pool->ends, 0);
+    int started = 1;
+    for (; started < count && started < MOST_THREADS; started++) {
+        pool_thread *own = pool->threads + started;
+        own->pool = pool;
+        own->number = started;
+        if (pthread_create(&own->id, NULL, serve, own)) break;
+    }
+    pool->count = started;
+}
+
+void stop_threads(thread_pool *pool) {
+    atomic_store(&pool->ends, 1);
+    wake_sleepers(pool);
+    for (int i = 1; i < pool->count; i++) pthread_join(pool->threads[i].id, NULL);
+    pthread_cond_destroy(&pool->wake);
+    pthread_mutex_destroy(&pool->sleep_lock);
+}
+
 /* Items from ``first`` on, as many as a ticket holds at most. */
-static void run_ticket(int64_t first, int64_t items, item_function function, void *context) {
-    work.function = function;
-    work.context = context;
-    work.first = first;
-    atomic_store_explicit(&done, 0, memory_order_relaxed);
-    uint64_t generation = (atomic_load_explicit(&ticket, memory_order_relaxed) >> 2 * FIELD) + 1;
-    atomic_store(&ticket, generation << 2 * FIELD | (uint64_t)items << FIELD);
-    if (atomic_load(&sleeping)) { /* in one order with the store above and the sleeper's test: none is missed */
-        pthread_mutex_lock(&sleep_lock);
-        pthread_cond_broadcast(&wake);
-        pthread_mutex_unlock(&sleep_lock);
+static void run_ticket(thread_pool *pool, int64_t first, int64_t items, item_function *function, void *work) {
+    pool->job.function = function;
+    pool->job.work = work;
+    pool->job.first = first;
+    atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
+    uint64_t generation = (atomic_load_explicit(&pool->ticket, memory_order_relaxed) >> 2 * FIELD) + 1;
+    atomic_store(&pool->ticket, generation << 2 * FIELD | (uint64_t)items << FIELD);
+    /* In one order with the store above and the sleeper's test: none is missed. */
+    if (atomic_load(&pool->sleeping)) wake_sleepers(pool);
+    while (do_item(pool, 0)) {
     }
-    while (do_item()) {
-    }
-    for (int tries = 0; atomic_load_explicit(&done, memory_order_acquire) < items; tries++) {
+    for (int tries = 0; atomic_load_explicit(&pool->done, memory_order_acquire) < items; tries++) {
         if (tries < 20000)
             pause_briefly();
         else
@@ -129,45 +118,11 @@ static void run_ticket(int64_t first, int64_t items, item_function function, voi
     }
 }
 
-void run_items(int64_t items, item_function function, void *context) {
-    if (items <= 1 || atomic_load_explicit(&wanted, memory_order_relaxed) == 1) {
-        for (int64_t i = 0; i < items; i++) function(context, i);
+void run_items(thread_pool *pool, int64_t items, item_function *function, void *work) {
+    if (items <= 1 || pool->count == 1) {
+        for (int64_t i = 0; i < items; i++) function(work, i, 0);
         return;
     }
     for (int64_t first = 0; first < items; first += (int64_t)MASK)
-        run_ticket(first, items - first < (int64_t)MASK ? items - first : (int64_t)MASK, function, context);
+        run_ticket(pool, first, items - first < (int64_t)MASK ? items - first : (int64_t)MASK, function, work);
 }
-
-/* A forked child has none of its parent's threads. */
-static void forget_threads(void) {
-    pthread_mutex_init(&pass, NULL);
-    pthread_mutex_init(&sleep_lock, NULL);
-    pthread_cond_init(&wake, NULL);
-    pthread_cond_init(&recruit, NULL);
-    atomic_store(&sleeping, 0);
-    atomic_store(&ticket, 0);
-    int count = atomic_load(&wanted);
-    started = 1;
-    atomic_store(&wanted, 1);
-    outrider_set_threads(count);
-}
-
-OUTRIDER_API int outrider_set_threads(int count) {
-    static int registered;
-    if (count < 1 || count > MOST_THREADS) return OUTRIDER_BAD_ARGUMENT;
-    lock_threads();
-    if (!registered) registered = pthread_atfork(NULL, NULL, forget_threads) == 0;
-    for (; started < count; started++) {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, serve, (void *)(intptr_t)started)) break;
-        pthread_detach(thread);
-    }
-    pthread_mutex_lock(&sleep_lock);
-    atomic_store(&wanted, count < started ? count : started);
-    pthread_cond_broadcast(&recruit);
-    pthread_mutex_unlock(&sleep_lock);
-    unlock_threads();
-    return OUTRIDER_OK;
-}
-
-OUTRIDER_API int outrider_threads(void) { return atomic_load(&wanted); }

@@ -2,18 +2,57 @@
 #ifndef OUTRIDER_THREADS_H
 #define OUTRIDER_THREADS_H
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
-typedef void (*item_function)(void *context, int64_t item);
+#define MOST_THREADS 256
 
-/* Calls function(context, item) for each item from 0 to items - 1, in any order and on any thread.
+/* ``thread``: which of the pool's threads does the item, from 0 up. */
+typedef void item_function(void *work, int64_t item, int thread);
+
+typedef struct thread_pool thread_pool;
+
+typedef struct {
+    thread_pool *pool;
+    pthread_t id;
+    int number;
+} pool_thread;
+
+struct thread_pool {
+    int count; /* the caller's included */
+    struct {
+        item_function *function;
+        void *work;
+        int64_t first; /* item of the ticket's first */
+    } job;
+    _Alignas(64) _Atomic uint64_t ticket;
+    _Alignas(64) _Atomic int64_t done;
+    _Alignas(64) _Atomic int sleeping;
+    _Atomic int ends; /* the threads are to end */
+    pthread_mutex_t sleep_lock;
+    pthread_cond_t wake;
+    pool_thread threads[MOST_THREADS]; /* of the first, which is the caller's, nothing is used */
+};
+
+/* Starts as many of ``count`` threads as the system allows, the caller's included. */
+void start_threads(thread_pool *pool, int count);
+
+/* Waits until all have ended. No item may be left. */
+void stop_threads(thread_pool *pool);
+
+/* Calls function(work, item, thread) for each item from 0 to items - 1, in any order and on any thread.
  *
- * Returns when all have been done. One caller at a time (``lock_threads``).
+ * Returns when all have been done. One caller at a time (see ``lock_context``).
  */
-void run_items(int64_t items, item_function function, void *context);
+void run_items(thread_pool *pool, int64_t items, item_function *function, void *work);
 
-/* One forward pass at a time uses the threads and the scratch memory. */
-void lock_threads(void);
-void unlock_threads(void);
+static inline void pause_briefly(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
 
 #endif

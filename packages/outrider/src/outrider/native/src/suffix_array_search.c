@@ -21,8 +21,9 @@ static int32_t agreement(const int32_t *text, const int32_t *tail, int64_t lengt
 /* Whether a place has as many tokens before it as are looked at. */
 static int is_place(int32_t place, int64_t tokens) { return place >= LONGEST && place < tokens; }
 
-int64_t outrider_nearest(int64_t places, const int32_t *order, int64_t tokens, const int32_t *text, int64_t length,
-                         const int32_t *tail, int64_t limit, int32_t *place, int32_t *match) {
+int64_t outrider_suffix_array_search(int64_t places, const int32_t *order, int64_t tokens, const int32_t *text,
+                                     int64_t length, const int32_t *tail, int64_t limit, int32_t *place,
+                                     int32_t *match) {
     if (places < 0 || tokens < 0 || length < 0 || limit < 0) return -1;
     if (limit > MOST) limit = MOST;
     if (places && (!is_array(order, 4) || !is_array(text, 4))) return -1;

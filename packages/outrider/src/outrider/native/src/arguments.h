@@ -1,0 +1,19 @@
+/* Whether arguments can be: check.c, and for weights rows.c. */
+#ifndef OUTRIDER_ARGUMENTS_H
+#define OUTRIDER_ARGUMENTS_H
+
+#include "check.h"
+#include "columns.h"
+#include "panels.h"
+
+int is_model(const outrider_model *m);
+int is_cache(const outrider_cache *c, int64_t layers, int32_t kv_heads, int32_t head_dim);
+int check_spans(const outrider_cache *cache, const outrider_batch *batch);
+
+/* ``m``: of a model that is one. */
+int check_batch(const local_model *m, const outrider_cache *cache, const outrider_batch *batch);
+
+/* An expert's own, of ``inner`` columns; looked at when it runs, as a pass reads few of many. */
+int fits_mlp(const local_model *m, const outrider_mlp *mlp, const columns *inner);
+
+#endif

@@ -1,0 +1,158 @@
+/* One layer of a forward pass: linear layers, and between them work on rows. */
+#include "forward.h"
+#include "linear.h"
+
+/* ---- Rows ------------------------------------------------------------------------------------------------------- */
+
+/* q, k and v may be stored in different ways. */
+static const outrider_weight *quantised_of(const outrider_layer *l) {
+    return is_quantised(&l->q) ? &l->q : is_quantised(&l->k) ? &l->k : &l->v;
+}
+
+/* x += what a block adds, of its output y. */
+static void add_block(const forward_ctx *f, int64_t r, const outrider_norm_weights *norm) {
+    const outrider_model *m = f->model.whole;
+    int64_t d = m->hidden;
+    float *y = f->work.y + r * d;
+    if (norm->weight) norm_row(f->k, d, y, norm, m->eps, y);
+    scale_row(d, y, m->residual_scale);
+    f->k->add(d, f->work.x + r * d, y);
+}
+
+/* Inputs of q, k and v. */
+static int64_t attention_inputs(const forward_ctx *f, const outrider_layer *l) {
+    return l->embedding_norm ? 2 * (int64_t)f->model.whole->hidden : f->model.whole->hidden;
+}
+
+static void norm_for_attention(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
+    const outrider_batch *b = f->batch.asked;
+    int64_t d = f->model.whole->hidden, wide = attention_inputs(f, l);
+    for (int64_t r = first; r < last; r++) {
+        float *out = f->work.normed + r * wide;
+        if (l->embedding_norm) f->k->norm(d, b->embeddings + r * d, l->embedding_norm, f->model.whole->eps, out);
+        norm_or_copy(f, f->work.x + r * d, &l->attention_norm, out + wide - d);
+    }
+    quantise_some(f, f->work.normed, b->rows, wide, quantised_of(l), NULL, first, last);
+}
+
+/* Of a row x, those heads that are this process's; normed first, if they are. */
+static void apply_rope(const forward_ctx *f, const outrider_layer *l, const columns *c, const float *norm,
+                       int64_t position, float *x) {
+    const outrider_model *m = f->model.whole;
+    const float *rotation = l->rotations ? l->rotations + position * m->head_dim : NULL;
+    if (norm && l->whole_qk_norm) {
+        f->k->norm(c->all, x, norm, m->eps, x);
+        norm = NULL;
+    }
+    float *heads = local_columns(x, c);
+    for (int64_t i = 0; i < c->count; i += m->head_dim) f->k->rotate(m->head_dim, heads + i, rotation, norm, m->eps);
+}
+
+/* Keys or values of a row, x [kv_heads, head_dim], to row ``row`` of the cache. */
+static void write_row(const forward_ctx *f, int64_t layer, int64_t row, const float *x, void *const *rows,
+                      float *const *scales) {
+    const outrider_cache *c = f->batch.cache;
+    char *to = (char *)rows[layer] + row * f->model.kv.count * number_bytes(c);
+    f->k->store(c->type, c->kv_heads, c->head_dim, x, to, scales ? scales[layer] + row * c->kv_heads : NULL);
+}
+
+static void write_kv(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
+    const columns *queries = &f->model.queries, *kv = &f->model.kv;
+    const outrider_cache *c = f->batch.cache;
+    int64_t layer = l - f->model.whole->layer;
+    for (int64_t r = first; r < last; r++) {
+        float *k = f->work.keys + r * kv->all, *v = f->work.values + r * kv->all;
+        int64_t position = f->batch.asked->positions[r], row = f->batch.place[r];
+        apply_rope(f, l, queries, l->q_norm, position, f->work.q + r * queries->all);
+        apply_rope(f, l, kv, l->k_norm, position, k);
+        write_row(f, layer, row, local_columns(k, kv), c->keys, c->key_scales);
+        write_row(f, layer, row, local_columns(v, kv), c->values, c->value_scales);
+    }
+}
+
+static void quantise_attended(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
+    quantise_own(f, f->work.attended, f->batch.asked->rows, &f->model.queries, &l->out, first, last);
+}
+
+static void add_and_norm(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
+    int64_t d = f->model.whole->hidden;
+    for (int64_t r = first; r < last; r++) {
+        add_block(f, r, &l->attention_output_norm);
+        norm_or_copy(f, f->work.x + r * d, &l->mlp_norm, f->work.normed + r * d);
+    }
+    const outrider_weight *one = l->experts ? &l->router : &l->mlp.gate;
+    quantise_some(f, f->work.normed, f->batch.asked->rows, d, one, &l->mlp.up, first, last);
+}
+
+static void gate_rows(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
+    const columns *c = &f->model.inner;
+    float *gate = local_columns(f->work.gate, c), *up = local_columns(f->work.up, c);
+    for (int64_t r = first; r < last; r++)
+        activate(f, c->count, gate + r * c->all, l->mlp.up.panels ? up + r * c->all : NULL);
+    quantise_own(f, f->work.gate, f->batch.asked->rows, c, &l->mlp.down, first, last);
+}
+
+static void add_rows(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; r++) add_block(f, r, &l->mlp_output_norm);
+}
+
+/* ---- A layer ---------------------------------------------------------------------------------------------------- */
+
+/* What a linear layer of this process's columns writes to x. */
+static product to_columns(const outrider_weight *w, float *x, const columns *c) {
+    return (product){w, local_columns(x, c), c->all};
+}
+
+static void run_mlp(forward_ctx *f, const outrider_layer *l) {
+    const columns *inner = &f->model.inner, *hidden = &f->model.hidden;
+    workspace *w = &f->work;
+    int64_t rows = f->batch.asked->rows, d = f->model.whole->hidden;
+    activations normed = rows_of(w, w->normed, rows, d);
+    product gate_up[] = {to_columns(&l->mlp.gate, w->gate, inner), to_columns(&l->mlp.up, w->up, inner)};
+    run_linear(f->context, &normed, l->mlp.up.panels ? 2 : 1, gate_up);
+    run_adapters(f, l, OUTRIDER_ADAPTED_GATE, d, w->normed, inner->all, w->gate);
+    run_adapters(f, l, OUTRIDER_ADAPTED_UP, d, w->normed, inner->all, w->up);
+    run_rows(f, l, rows, gate_rows);
+    gather_input(f, w->gate, rows, inner, &l->mlp.down);
+    activations gated = rows_of(w, w->gate, rows, inner->all);
+    run_linear(f->context, &gated, 1, (product[]){to_columns(&l->mlp.down, w->y, hidden)});
+    run_adapters(f, l, OUTRIDER_ADAPTED_DOWN, inner->all, w->gate, d, w->y);
+}
+
+static void run_attention_block(forward_ctx *f, const outrider_layer *l) {
+    const columns *queries = &f->model.queries, *kv = &f->model.kv;
+    workspace *w = &f->work;
+    int64_t rows = f->batch.asked->rows, d = f->model.whole->hidden;
+    run_rows(f, l, rows, norm_for_attention);
+    activations normed = rows_of(w, w->normed, rows, attention_inputs(f, l));
+    run_linear(f->context, &normed, 3, (product[]){to_columns(&l->q, w->q, queries), to_columns(&l->k, w->keys, kv),
+                                                   to_columns(&l->v, w->values, kv)});
+    run_adapters(f, l, OUTRIDER_ADAPTED_Q, d, w->normed, queries->all, w->q);
+    run_adapters(f, l, OUTRIDER_ADAPTED_K, d, w->normed, kv->all, w->keys);
+    run_adapters(f, l, OUTRIDER_ADAPTED_V, d, w->normed, kv->all, w->values);
+    if (l->whole_qk_norm) {
+        gather_columns(f, w->q, rows, queries);
+        gather_columns(f, w->keys, rows, kv);
+    }
+    run_rows(f, l, rows, write_kv);
+    set_window(&f->batch, l->window);
+    run_attention(f, (int32_t)(l - f->model.whole->layer));
+    run_rows(f, l, rows, quantise_attended);
+    gather_input(f, w->attended, rows, queries, &l->out);
+    activations attended = rows_of(w, w->attended, rows, queries->all);
+    run_linear(f->context, &attended, 1, (product[]){to_columns(&l->out, w->y, &f->model.hidden)});
+    run_adapters(f, l, OUTRIDER_ADAPTED_OUT, queries->all, w->attended, d, w->y);
+}
+
+void run_layer(forward_ctx *f, const outrider_layer *l) {
+    int64_t rows = f->batch.asked->rows;
+    run_attention_block(f, l);
+    gather_columns(f, f->work.y, rows, &f->model.hidden);
+    run_rows(f, l, rows, add_and_norm);
+    if (l->experts)
+        run_experts(f, l);
+    else
+        run_mlp(f, l);
+    gather_columns(f, f->work.y, rows, &f->model.hidden);
+    run_rows(f, l, rows, add_rows);
+}
