@@ -17,30 +17,39 @@ PROBES = ((64, 1, 0), (64, 8, 0))
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
-    """Whether times were measured, where passes take ``slower`` times as long as when they are."""
+    """Whether times were measured, where all passes are slower, or long ones alone."""
     monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path))
 
-    def ask(slower: float = 1.0, precision: str = "int8") -> bool:
+    def ask(slower: float = 1.0, long: float = 1.0, precision: str = "int8") -> bool:
         called: list[int] = []
 
         def measure() -> dict[tuple[int, ...], float]:
             called.append(1)
-            return {case: slower * seconds for case, seconds in TIMES.items()}
+            return {case: time_pass(case) for case in TIMES}
 
-        found = measured_once(small_models.llama(precision), PROBES, lambda case: slower * TIMES[case], measure)
+        def time_pass(case: tuple[int, ...]) -> float:
+            return TIMES[case] * slower * (long if case[1] > 1 else 1.0)
+
+        found = measured_once(small_models.llama(precision), PROBES, time_pass, measure)
         assert found.keys() == TIMES.keys()
-        assert found[64, 8, 0] == pytest.approx(slower * 0.02, rel=0.31)
+        assert found[64, 8, 0] == pytest.approx(slower * long * 0.02, rel=0.2)
+        assert found[512, 1, 0] == pytest.approx(slower * 0.03, rel=0.2)
         return bool(called)
 
     return ask
 
 
 def test_a_second_start_takes_the_times_of_the_first(measured: Callable[..., bool]) -> None:
-    assert [measured(), measured(), measured(1.2)] == [True, False, False]
+    assert [measured(), measured(), measured(long=1.2)] == [True, False, False]
 
 
-def test_other_times_are_measured_again(measured: Callable[..., bool]) -> None:
-    assert [measured(), measured(2.0), measured(2.0), measured(0.5)] == [True, True, False, True]
+def test_a_slower_machine_is_slower_for_all(measured: Callable[..., bool]) -> None:
+    assert [measured(), measured(2.0), measured(0.5), measured(2.0, long=1.2)] == [True, False, False, False]
+
+
+def test_times_of_another_shape_are_measured_again(measured: Callable[..., bool]) -> None:
+    assert [measured(), measured(long=2.0), measured(long=2.0), measured(long=0.5)] == [True, True, False, True]
+    assert measured(5.0)
 
 
 def test_times_are_of_a_model_and_a_number_of_threads(measured: Callable[..., bool]) -> None:

@@ -1,6 +1,7 @@
 """Times of a model's forward passes, kept in the user's cache: to measure them takes longer than all else of a start.
 
-Kept times count where a few passes, timed now, take as long: another load, clock or build of the library shows in them.
+Kept times count, times how much slower passes are now, where a few passes are slower alike: load and clock change them
+all, another build or machine some more than others.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import statistics
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +26,8 @@ PassTimes = Mapping[tuple[int, ...], float]
 """Seconds by the numbers that describe a pass, as its context and its rows."""
 
 _TRIES = 3  # of each pass that is timed to compare, of which the shortest counts
-_ALIKE = 1.3  # the largest ratio of two times that are taken as one
+_ALIKE = 1.3  # how much more slower one probe may be than another, where all are slower alike, as under load
+_OTHERWISE = 3.0  # times slower or faster that a machine may be and still be taken for the same
 
 
 def measured_once(
@@ -39,10 +42,10 @@ def measured_once(
     """
     path = _place(model)
     kept = _read(path)
-    if all(probe in kept for probe in probes) and all(
-        1 / _ALIKE <= min(time_pass(probe) for _ in range(_TRIES)) / kept[probe] <= _ALIKE for probe in probes
-    ):
-        return kept
+    if all(probe in kept for probe in probes):
+        slower = [min(time_pass(probe) for _ in range(_TRIES)) / kept[probe] for probe in probes]
+        if max(slower) <= _ALIKE * min(slower) and min(slower) >= 1 / _OTHERWISE and max(slower) <= _OTHERWISE:
+            return {case: statistics.mean(slower) * seconds for case, seconds in kept.items()}
     times = measure()
     with suppress(OSError):  # a cache that cannot be written costs a second at the next start
         path.parent.mkdir(parents=True, exist_ok=True)
