@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from outrider.engine.pass_times import measured_once
-from outrider.native.processor import num_threads, set_num_threads
+from outrider.models.native_llama import NativeLlamaModel
+from outrider.native.context import own_context
 from tests import small_models
 
 TIMES: dict[tuple[int, ...], float] = {(64, 1, 0): 0.01, (64, 8, 0): 0.02, (512, 1, 0): 0.03}
@@ -30,7 +31,9 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., b
         def time_pass(case: tuple[int, ...]) -> float:
             return TIMES[case] * slower * (long if case[1] > 1 else 1.0)
 
-        found = measured_once(small_models.llama(precision), PROBES, time_pass, measure)
+        model = small_models.llama(precision)
+        assert isinstance(model, NativeLlamaModel)
+        found = measured_once(model, PROBES, time_pass, measure)
         assert found.keys() == TIMES.keys()
         assert found[64, 8, 0] == pytest.approx(slower * long * 0.02, rel=0.2)
         assert found[512, 1, 0] == pytest.approx(slower * 0.03, rel=0.2)
@@ -53,13 +56,9 @@ def test_times_of_another_shape_are_measured_again(measured: Callable[..., bool]
 
 
 def test_times_are_of_a_model_and_a_number_of_threads(measured: Callable[..., bool]) -> None:
-    threads = num_threads()
-    try:
-        assert [measured(), measured(precision="fp32")] == [True, True]
-        set_num_threads(threads + 1)
+    assert [measured(), measured(precision="fp32")] == [True, True]
+    with own_context(threads=2):
         assert measured()
-    finally:
-        set_num_threads(threads)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[[[64, 1, 0], NaN]]", "[[[64, 1, 0], -1]]", "[1]", "[[[64, 1, 0], 0.01]]"])

@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from outrider.models.base import LoadedModel
-from outrider.native.library import library
-from outrider.native.processor import num_threads, processor_name
+from outrider.models.native_llama import NativeLlamaModel
+from outrider.native.processor import processor_name
 from outrider.utils.user_cache import cache_root
 
 __all__ = ["PassTimes", "measured_once"]
@@ -31,7 +30,7 @@ _OTHERWISE = 3.0  # times slower or faster that a machine may be and still be ta
 
 
 def measured_once(
-    model: LoadedModel, probes: tuple[tuple[int, ...], ...], time_pass: Callable[[tuple[int, ...]], float],
+    model: NativeLlamaModel, probes: tuple[tuple[int, ...], ...], time_pass: Callable[[tuple[int, ...]], float],
     measure: Callable[[], PassTimes],
 ) -> PassTimes:  # fmt: skip
     """What ``measure`` gives, or gave when it was last called for such a model here.
@@ -55,13 +54,11 @@ def measured_once(
     return times
 
 
-def _place(model: LoadedModel) -> Path:
+def _place(model: NativeLlamaModel) -> Path:
     """The file for models of these sizes and this precision, on this processor with so many threads."""
-    functions = library()
     facts = (
         repr(model.config), model.implementation, str(model.device), model.precision,
-        str(model.cache_dtype), model.weight_bytes, processor_name(), num_threads(),
-        None if functions is None else functions.outrider_isa(),
+        str(model.cache_dtype), model.weight_bytes, processor_name(), model.context.threads, model.context.isa,
     )  # fmt: skip
     return cache_root() / "timings" / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:24]}.json"
 
