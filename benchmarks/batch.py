@@ -20,8 +20,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from outrider.hub.catalog import resolve
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.weights.hub.catalog import resolve
 from outrider_lab.bench.process import PeerProcess
 from outrider_lab.data import workloads
 

@@ -17,8 +17,8 @@ import torch
 
 from benchmarks.gpu_session import Session, run_all
 from outrider.errors import ConfigError
-from outrider.hub.catalog import resolve
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.weights.hub.catalog import resolve
 from outrider_lab.data import workloads
 from outrider_train.draft_models import DraftOptions, draft_trainers
 from outrider_train.recipes import head_trainer

@@ -24,11 +24,11 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from outrider import LLM, SamplingParams
-from outrider.hub.convert_tokenizer import write_json
-from outrider.hub.fetch import Archive, ArchivePiece, cut_pieces, fetch_archive
 from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.utils.user_cache import cache_root, locked
+from outrider.weights.hub.convert_tokenizer import write_json
+from outrider.weights.hub.fetch import Archive, ArchivePiece, cut_pieces, fetch_archive
 from outrider_train.data.documents import Document, Line, split
 from outrider_train.draft_models import DraftOptions, draft_trainers
 from outrider_train.kinds.draft import DraftTask, draft_model, save_model

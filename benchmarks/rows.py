@@ -14,8 +14,8 @@ import json
 from typing import Any
 
 from outrider.config import ModelOptions
-from outrider.hub.catalog import resolve
 from outrider.native.processor import set_num_threads
+from outrider.weights.hub.catalog import resolve
 from outrider.weights.loader import load_model
 from outrider_lab.cost import DraftCost, LatencyCurve, best_measured_k, break_even_alpha
 from outrider_lab.measure import measure_latency_curve

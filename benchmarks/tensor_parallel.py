@@ -22,11 +22,11 @@ import torch
 
 from outrider.cache import CacheSpec
 from outrider.config import ModelOptions
-from outrider.hub.catalog import resolve
 from outrider.models.base import LoadedModel
 from outrider.models.batch import ForwardBatch, Span
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.verify.tree import ancestor_mask
+from outrider.weights.hub.catalog import resolve
 from outrider.weights.loader import load_model
 from outrider_fleet.parallel.load import ParallelGroup
 

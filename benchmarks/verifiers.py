@@ -29,13 +29,13 @@ from outrider.cache import CacheSpec
 from outrider.config import ModelOptions
 from outrider.engine.request import Request
 from outrider.engine.runner import ScheduledRequest, run_target
-from outrider.hub.catalog import resolve
 from outrider.models.base import Model
 from outrider.verify.arrays import Floats, host
 from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY, Draft
 from outrider.verify.noise import Noise
 from outrider.verify.verifiers import DraftSampler, Siblings, Verifier, make_verifier
+from outrider.weights.hub.catalog import resolve
 from outrider.weights.loader import load_model
 
 SHAPES: dict[str, tuple[int, ...]] = {"chain of 4": (1, 1, 1, 1), "tree 3-2-1": (3, 2, 1)}

@@ -1,7 +1,7 @@
 """Writes the list of trained drafts, and the files of a release: python deploy/catalogue.py [--out FOLDER]
 
 The list is ``hub/trained.json`` of the core. ``--out`` also fills a folder with the files under the names by which
-``hub/trained.py`` fetches them, to be uploaded with a release.
+``weights/hub/trained.py`` fetches them, to be uploaded with a release.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from outrider.drafters.datastore import read_origin
-from outrider.hub.manifest import sha256_of
+from outrider.weights.hub.manifest import sha256_of
 
 ROOT = Path(__file__).parents[1]
 WEIGHTS = ROOT / "weights"
-LIST = ROOT / "packages/outrider/src/outrider/hub/trained.json"
+LIST = ROOT / "packages/outrider/src/outrider/weights/hub/trained.json"
 
 
 def catalogue() -> list[dict[str, Any]]:

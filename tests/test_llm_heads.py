@@ -17,8 +17,8 @@ from outrider.config import ModelOptions
 from outrider.drafters.heads import HeadConfig, TargetFingerprint, find
 from outrider.drafters.trained.heads import target_fingerprint
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError, OutriderError
-from outrider.hub import trained
 from outrider.native.library import library
+from outrider.weights.hub import trained
 from outrider.weights.loader import load_model
 from outrider_torch.heads import make_head, save_head
 from tests.model_folders import model_folder

@@ -77,11 +77,11 @@ def purpose(path: Path) -> str:
 
 
 def _stack(stories: Sequence[Sequence[str]], color: Mapping[str, str], about: Mapping[str, str]) -> Drawing:
-    d = Drawing(860, 24 + _ROW * len(stories))
-    d.arrow(848, 16, 848, 8 + _ROW * len(stories))
-    d.text(838, 14, "imports", size=11, color=DIM, anchor="end")
+    d = Drawing(860, 38 + _ROW * len(stories))
+    d.arrow(844, 30, 844, 22 + _ROW * len(stories))
+    d.text(850, 16, "imports", size=11, color=DIM, anchor="end")
     for i, names in enumerate(stories):
-        y, width = 16 + i * _ROW, (812 - 8 * (len(names) - 1)) / len(names)
+        y, width = 30 + i * _ROW, (812 - 8 * (len(names) - 1)) / len(names)
         for j, name in enumerate(names):
             x = 16 + j * (width + 8)
             d.box(x, y, width, _ROW - 8, color=color.get(name, GREY), strength=0.22)
@@ -108,7 +108,7 @@ def workspace() -> Drawing:
 
 def _cut(text: str, width: float) -> str:
     """``text``, cut after the last word that fits."""
-    room = int(width / 5.4)
+    room = int(width / 6)
     return text if len(text) <= room else text[:room].rsplit(" ", 1)[0] + " …"
 
 

@@ -6,9 +6,9 @@ import json
 import shutil
 from pathlib import Path
 
-from outrider.hub.builtin import BUILTINS
-from outrider.hub.manifest import write_manifest
 from outrider.utils.user_cache import cache_root
+from outrider.weights.hub.builtin import BUILTINS
+from outrider.weights.hub.manifest import write_manifest
 from tests.docs.snippets import ROOT
 
 TEMPLATE = (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from outrider import LLM
-from outrider.hub.catalog import resolve
+from outrider.weights.hub.catalog import resolve
 from tests.docs import running
 from tests.docs.running import Runner
 from tests.docs.snippets import PAGES, ROOT, RUNNABLE, Block, blocks, chains, words

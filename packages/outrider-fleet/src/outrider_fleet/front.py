@@ -15,7 +15,6 @@ from outrider.engine.memory import MemoryPlan
 from outrider.engine.request import Request
 from outrider.engine.request_checks import check_request
 from outrider.engine.stats import EngineStats, SourceStats
-from outrider.hub.catalog import resolve
 from outrider.input_processor import InputProcessor
 from outrider.llm import LLM
 from outrider.models.adapters import Adapter
@@ -23,6 +22,7 @@ from outrider.models.base import LoadedModel
 from outrider.models.config import Experts, ModelConfig
 from outrider.models.inputs import InputSource
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.weights.hub.catalog import resolve
 from outrider_fleet.wire import Message
 
 

@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from outrider.config.structured import StructuredOutput
-from outrider.grammar import GrammarCompiler
 from outrider.utils.child import Cancellation
+from outrider.verify.grammar import GrammarCompiler
 from outrider_server.http.context import CALLER
 from outrider_server.http.errors import ApiError, unavailable
 

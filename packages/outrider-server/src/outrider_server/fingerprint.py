@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from outrider import __version__
-from outrider.hub.catalog import resolve
 from outrider.llm import LLM
 from outrider.native.processor import processor_name
+from outrider.weights.hub.catalog import resolve
 
 _EDGE = 1 << 20  # bytes read at either end of a large file
 

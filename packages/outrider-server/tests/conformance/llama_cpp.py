@@ -103,7 +103,7 @@ class Zygote:
 
 def model_with_template(folder: Path) -> str:
     """stories15m and a chat template."""
-    from outrider.hub.catalog import resolve
+    from outrider.weights.hub.catalog import resolve
 
     target = folder / "stories15m"
     target.mkdir()

@@ -16,10 +16,10 @@ from outrider.drafters.heads import TargetFingerprint
 from outrider.drafters.heads.config import MOST_LAYERS, MOST_RANK
 from outrider.drafters.heads.fingerprint import fingerprint_rows
 from outrider.errors import ConfigError
-from outrider.hub.catalog import resolve
 from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.utils.progress import duration
+from outrider.weights.hub.catalog import resolve
 from outrider.weights.loader import choose_device
 from outrider_torch.kernels.torch_processor import has_bf16_instructions
 from outrider_train.batches import Batcher

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from outrider.errors import ConfigError, ModelFormatError
-from outrider.hub.convert_tokenizer import write_json
+from outrider.weights.hub.convert_tokenizer import write_json
 from outrider_torch.heads.checkpoint import write_tensors, write_whole
 from outrider_train.data.portions import Portion
 

@@ -14,8 +14,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from outrider import LLM, SamplingParams
 from outrider.config import ModelOptions
 from outrider.errors import ConfigError, ModelFormatError, OutriderError
-from outrider.hub.inventory import describe
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.weights.hub.inventory import describe
 from outrider.weights.loader import load_model
 from tests.model_folders import model_folder
 from tests.server.live import Live

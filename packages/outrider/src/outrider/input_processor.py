@@ -24,7 +24,7 @@ from outrider.verify.constraint import Constraint
 from outrider.verify.distribution import check_ids
 
 if TYPE_CHECKING:
-    from outrider.grammar import GrammarCompiler
+    from outrider.verify.grammar import GrammarCompiler
 
 Message = Mapping[str, Any]
 
@@ -65,7 +65,7 @@ class InputProcessor:
     @cached_property
     def grammars(self) -> GrammarCompiler:
         """Compiles structured outputs; made when first asked for, as its library takes a while to import."""
-        from outrider.grammar import GrammarCompiler
+        from outrider.verify.grammar import GrammarCompiler
 
         return GrammarCompiler(self._tokenizer, self._eos)
 

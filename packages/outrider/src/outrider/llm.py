@@ -35,7 +35,7 @@ from outrider.output import Output, one_or_all, tokens_per_run
 from outrider.utils.progress import work_bar
 
 if TYPE_CHECKING:
-    from outrider.grammar import GrammarCompiler
+    from outrider.verify.grammar import GrammarCompiler
 
 _HELD = ("tokenizer", "model", "draft_models", "drafters", "engine", "_input_processor", "_loop")
 """What ``LLM.close`` lets go of."""

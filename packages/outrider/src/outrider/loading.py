@@ -21,8 +21,6 @@ from outrider.engine.engine import Engine
 from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
 from outrider.errors import IncompatibleDraftError
 from outrider.extensions import extension, has_extension, missing_extension
-from outrider.hub.catalog import resolve
-from outrider.hub.trained import trained_datastore
 from outrider.models.base import LoadedModel
 from outrider.models.inputs import TEXT_ONLY, has_encoder
 from outrider.native.context import own_context
@@ -31,6 +29,8 @@ from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
 from outrider.verify.shapes import Acceptance
 from outrider.weights.families.elsewhere import is_vision_language
+from outrider.weights.hub.catalog import resolve
+from outrider.weights.hub.trained import trained_datastore
 from outrider.weights.loader import load_model
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ import pytest
 
 from outrider.config.structured import StructuredOutput
 from outrider.errors import InvalidRequestError
-from outrider.grammar import GrammarCompiler, compiler, matcher, sandbox
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.verify.grammar import GrammarCompiler, compiler, matcher, sandbox
 from tests.tokenizer.vocabularies import byte_level
 
 DEADLINE = 3.0  # seconds, to keep these tests short

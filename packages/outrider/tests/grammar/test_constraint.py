@@ -13,8 +13,8 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from outrider.config.structured import StructuredOutput
 from outrider.errors import GrammarError
-from outrider.grammar import GrammarCompiler, GrammarConstraint, matcher
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.verify.grammar import GrammarCompiler, GrammarConstraint, matcher
 from tests.tokenizer.vocabularies import byte_level, sentencepiece
 
 FORMS = {

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
-from outrider.grammar.thinking import ThinkingConstraint
 from outrider.verify.constraint import Constraint
 from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import Draft
+from outrider.verify.grammar.thinking import ThinkingConstraint
 
 OPEN, CLOSE, EOS, SIZE = 7, 8, 9, 10
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from outrider.grammar import sandbox
+from outrider.verify.grammar import sandbox
 
 
 def serve(vocabulary: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:

@@ -8,11 +8,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from outrider.hub.builtin import BUILTINS
-from outrider.hub.catalog import resolve
 from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
 from outrider.weights.folder import open_checkpoint
+from outrider.weights.hub.builtin import BUILTINS
+from outrider.weights.hub.catalog import resolve
 from outrider_torch.models.stored import torch_tensors
 
 pytestmark = pytest.mark.slow

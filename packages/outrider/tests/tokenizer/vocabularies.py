@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from outrider.hub.convert_tokenizer import tokenizer_from_llama2c
+from outrider.weights.hub.convert_tokenizer import tokenizer_from_llama2c
 from tests.weights.files import SCORES, WORDS
 
 SAMPLE = "hello world, the h\u00e9llo \u65e5\u672c \U0001f600\U0001f3f3\ufe0f and 12 34 of \u1230\u120b\u121d\n" * 3

@@ -68,7 +68,7 @@ def test_a_grammar_that_is_being_tried_ends_with_a_server_that_is_killed(tmp_pat
     program = f"""
 import pathlib
 from outrider.config.structured import StructuredOutput
-from outrider.grammar import GrammarCompiler
+from outrider.verify.grammar import GrammarCompiler
 from outrider.tokenizer.tokenizer import Tokenizer
 from tests.tokenizer.vocabularies import byte_level
 grammars = GrammarCompiler(Tokenizer.from_folder(byte_level(pathlib.Path({str(tmp_path)!r}))), [1])

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from outrider.hub.builtin import BuiltIn
-from outrider.hub.fetch import Archive, ArchivePiece
+from outrider.weights.hub.builtin import BuiltIn
+from outrider.weights.hub.fetch import Archive, ArchivePiece
 from tests.weights.files import write_gguf, write_llama2c
 
 

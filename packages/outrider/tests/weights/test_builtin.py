@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from outrider.errors import CapacityError, ConfigError, DownloadError, ModelFormatError, OutriderError
-from outrider.hub import builtin, convert
-from outrider.hub.builtin import BUILTINS, BuiltIn, folder_of, is_pulled, pull
-from outrider.hub.manifest import check_files, read_source
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.weights.folder import open_checkpoint
+from outrider.weights.hub import builtin, convert
+from outrider.weights.hub.builtin import BUILTINS, BuiltIn, folder_of, is_pulled, pull
+from outrider.weights.hub.manifest import check_files, read_source
 from outrider_torch.models.stored import torch_tensors
 from tests.weights.registry import Registry, llama2c_wheel, two_part_gguf
 

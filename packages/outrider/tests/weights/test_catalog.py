@@ -16,12 +16,12 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from huggingface_hub.utils._paths import filter_repo_objects
 
 from outrider.errors import DownloadError, ModelFormatError, ModelNotFoundError
-from outrider.hub import catalog
-from outrider.hub.builtin import BUILTINS, pull
-from outrider.hub.catalog import gguf_folder, resolve
-from outrider.hub.downloads import parse_hub_ref
-from outrider.hub.removal import remove
 from outrider.weights.folder import open_checkpoint
+from outrider.weights.hub import catalog
+from outrider.weights.hub.builtin import BUILTINS, pull
+from outrider.weights.hub.catalog import gguf_folder, resolve
+from outrider.weights.hub.downloads import parse_hub_ref
+from outrider.weights.hub.removal import remove
 from tests.weights.files import write_folder, write_gguf
 from tests.weights.registry import Registry, two_part_gguf
 

@@ -13,12 +13,12 @@ from gguf import GGMLQuantizationType
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from outrider.errors import CapacityError, ModelFormatError
-from outrider.hub.convert import convert_gguf, convert_llama2c
-from outrider.hub.convert_tokenizer import tokenizer_from_llama2c
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
 from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.reader import open_gguf
+from outrider.weights.hub.convert import convert_gguf, convert_llama2c
+from outrider.weights.hub.convert_tokenizer import tokenizer_from_llama2c
 from outrider_torch.models.stored import torch_tensors
 from tests.weights.files import TEMPLATE, write_gguf, write_llama2c
 

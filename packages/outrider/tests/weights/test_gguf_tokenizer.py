@@ -13,12 +13,12 @@ import pytest
 from tokenizers import Tokenizer as Backend
 
 from outrider.errors import ModelFormatError
-from outrider.hub.convert_tokenizer import tokenizer_from_gguf
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.weights.gguf.header import read_gguf_header
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.gguf.splits import SPLITS
 from outrider.weights.gguf.tokenizer_json import gguf_tokenizer
+from outrider.weights.hub.convert_tokenizer import tokenizer_from_gguf
 from tests.weights.gguf_models import write_case
 from tests.weights.record_splits import OTHERS, REFERENCE, TEXTS, write
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from outrider.errors import DownloadError, ModelNotFoundError
-from outrider.hub import removal, trained
-from outrider.hub.trained import TrainedDraft, fetch_all, fetched, trained_datastore, trained_drafts
 from outrider.utils.user_cache import cache_root
+from outrider.weights.hub import removal, trained
+from outrider.weights.hub.trained import TrainedDraft, fetch_all, fetched, trained_datastore, trained_drafts
 from tests.paths import ROOT
 
 CONTENT = b"the content of a datastore"

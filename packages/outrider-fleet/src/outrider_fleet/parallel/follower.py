@@ -15,10 +15,10 @@ from outrider.cache.pool import Pool
 from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.config import ModelOptions
 from outrider.errors import ConfigError, EngineDeadError
-from outrider.hub.catalog import resolve
 from outrider.models.base import LoadedModel
 from outrider.models.shard import Shard
 from outrider.native.processor import set_num_threads
+from outrider.weights.hub.catalog import resolve
 from outrider.weights.loader import load_model
 from outrider_fleet.parallel.group import FollowerLink
 from outrider_fleet.parallel.local import LocalFollowerLink

@@ -208,8 +208,8 @@ def _measure(
 def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParams, concurrency: int) -> list[Backend]:
     import sys
 
-    from outrider.hub.catalog import resolve
     from outrider.native.processor import num_threads
+    from outrider.weights.hub.catalog import resolve
     from outrider_lab.bench.backends import EndpointBackend, PeerBackend
     from outrider_lab.bench.process import PeerProcess
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.models.batch import Span
+from outrider.models.native_passes import check_status
 from outrider.native.context import Context, current_context
 from outrider.native.library import native_library
-from outrider.native.passes import check_status
 from outrider.native.structs import FixedKeysStruct
 from outrider_torch.kernels.attention.attention import AttentionPiece, AttentionPlan, attend
 from outrider_torch.kernels.attention.tree_tiles import TILE, padded

@@ -21,8 +21,8 @@ from outrider.errors import ConfigError, InvalidRequestError
 from outrider.models.base import Model
 from outrider.models.batch import ForwardBatch, ForwardOutput, Span
 from outrider.models.inputs import EncodedPrompt
+from outrider.models.native_passes import CacheView
 from outrider.native.context import current_context
-from outrider.native.passes import CacheView
 from outrider.native.weights import Target
 from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
 from outrider_multimodal.encoder_decoder.cross import CrossKeys, NativeCrossKeys, TorchCrossKeys

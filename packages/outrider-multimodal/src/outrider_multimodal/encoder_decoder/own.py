@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from outrider.cache import KVCache
 from outrider.models.batch import Span
+from outrider.models.native_passes import CacheView, check_status, span_structs
 from outrider.native.context import Context
 from outrider.native.library import native_library
-from outrider.native.passes import CacheView, check_status, span_structs
 from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
 from outrider_multimodal.encoder_decoder.relative import RelativeBias
 from outrider_torch.kernels.attention.attention import AttentionPlan, attend, plan

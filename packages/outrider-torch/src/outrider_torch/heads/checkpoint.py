@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from outrider.drafters.heads import HeadConfig, HeadWeights, TargetFingerprint, read_head
 from outrider.drafters.heads.checkpoint import CONFIG, WEIGHTS
 from outrider.errors import ConfigError
-from outrider.hub.convert_tokenizer import write_json
 from outrider.utils import whole_files
 from outrider.verify.arrays import host
+from outrider.weights.hub.convert_tokenizer import write_json
 from outrider_torch.heads.blockwise import BlockwiseHeads
 from outrider_torch.heads.dflash import BlockHead
 from outrider_torch.heads.diffusion import DiffusionHead

@@ -47,9 +47,9 @@ def write_answers(
         ConfigError: data or options are wrong or belong to another folder, or the target writes nothing of use.
         CapacityError: the disk is full; what is written stays, and can be gone on with.
     """
-    from outrider.hub.catalog import resolve
     from outrider.llm import LLM
     from outrider.tokenizer.tokenizer import Tokenizer
+    from outrider.weights.hub.catalog import resolve
 
     tokenizer = Tokenizer.from_folder(resolve(model, progress=True)) if llm is None else llm.tokenizer
     given = [line for path in options.prompts for line in read_data(path, tokenizer)]

@@ -30,8 +30,8 @@ def datastore(
     from outrider.config import ModelOptions
     from outrider.drafters.datastore import collect
     from outrider.drafters.trained.heads import target_fingerprint
-    from outrider.hub.catalog import resolve
     from outrider.tokenizer.tokenizer import Tokenizer
+    from outrider.weights.hub.catalog import resolve
     from outrider.weights.loader import load_model
     from outrider_train.data.documents import read_data
 

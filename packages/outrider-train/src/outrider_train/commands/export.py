@@ -22,7 +22,7 @@ def export(
 
     Example: outrider train export my-eagle --out my-eagle-vllm --verifier HuggingFaceTB/SmolLM2-135M-Instruct
     """
-    from outrider.hub.catalog import resolve
+    from outrider.weights.hub.catalog import resolve
     from outrider_train.published.export import to_speculators
 
     size = to_speculators(head, resolve(target, progress=True), out, verifier or target)
@@ -39,7 +39,7 @@ def import_(
     Example: outrider train import their-eagle --out my-eagle --target org/target
     """
     from outrider.drafters.heads.find import find_head
-    from outrider.hub.catalog import resolve
+    from outrider.weights.hub.catalog import resolve
     from outrider_train.published.import_head import import_head
 
     config = import_head(find_head(head), resolve(target, progress=True), out)

@@ -22,8 +22,8 @@ def table(
     notes.safetensors --raw -p "..."
     """
     contents = [_read(path) for path in texts]
-    from outrider.hub.catalog import resolve
     from outrider.tokenizer.tokenizer import Tokenizer
+    from outrider.weights.hub.catalog import resolve
     from outrider_drafters.draft_table import count
 
     tokenizer = Tokenizer.from_folder(resolve(model, progress=True))

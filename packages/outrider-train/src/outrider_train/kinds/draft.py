@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from outrider.drafters.heads import HeadConfig, TargetFingerprint
 from outrider.drafters.heads.fingerprint import fingerprint_rows
 from outrider.errors import ConfigError
-from outrider.hub.convert_tokenizer import write_json
 from outrider.models.config import ModelConfig
 from outrider.weights.files.layout import expected_shapes
 from outrider.weights.hf_config.config import to_hf_config
+from outrider.weights.hub.convert_tokenizer import write_json
 from outrider_torch.heads import load_head, save_head
 from outrider_torch.heads.checkpoint import write_tensors, write_whole
 from outrider_torch.heads.medusa import MedusaHeads

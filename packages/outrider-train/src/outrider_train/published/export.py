@@ -15,10 +15,10 @@ from torch import Tensor
 from outrider.drafters.heads import HeadConfig, TargetFingerprint
 from outrider.drafters.heads.fingerprint import fingerprint_rows
 from outrider.errors import ConfigError
-from outrider.hub.convert_tokenizer import write_json
 from outrider.models.config import ModelConfig
 from outrider.weights.families import FAMILIES
 from outrider.weights.folder import open_checkpoint
+from outrider.weights.hub.convert_tokenizer import write_json
 from outrider_torch.heads import load_head
 from outrider_torch.heads.checkpoint import write_tensors, write_whole
 from outrider_torch.heads.eagle import EagleLayer

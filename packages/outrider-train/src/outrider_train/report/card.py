@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from outrider.hub.convert_tokenizer import write_json
+from outrider.weights.hub.convert_tokenizer import write_json
 from outrider_torch.heads.checkpoint import write_whole
 from outrider_torch.heads.vocabulary import ScoringHead
 from outrider_train.metrics import Evaluation, JudgedRows, joined

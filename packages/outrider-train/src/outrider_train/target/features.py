@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from outrider.errors import CapacityError, ConfigError
-from outrider.hub.convert_tokenizer import write_json
+from outrider.weights.hub.convert_tokenizer import write_json
 from outrider_torch.heads.checkpoint import write_whole
 from outrider_train.data.documents import Document, digest
 from outrider_train.target.llama import Llama

@@ -12,7 +12,7 @@ from outrider.cli.shared import flags
 from outrider.cli.shared.help import add, print_without_command
 
 if TYPE_CHECKING:
-    from outrider.hub.inventory import Entry
+    from outrider.weights.hub.inventory import Entry
 
 app = typer.Typer(help="List, fetch, inspect and remove models.", invoke_without_command=True)
 app.callback()(print_without_command)
@@ -21,14 +21,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 def _pulled(incomplete: str) -> list[str]:
-    from outrider.hub.builtin import BUILTINS, is_pulled
+    from outrider.weights.hub.builtin import BUILTINS, is_pulled
 
     return [name for name, model in BUILTINS.items() if name.startswith(incomplete) and is_pulled(model)]
 
 
 def list_command(as_json: AsJson = False) -> None:
     """Show the built-in models, and those converted or downloaded before."""
-    from outrider.hub.inventory import list_models
+    from outrider.weights.hub.inventory import list_models
 
     entries = list_models()
     if as_json:
@@ -71,9 +71,9 @@ def pull_command(
     as_json: AsJson = False,
 ) -> None:
     """Download and convert models, with the drafts trained for them; check every byte of those already there."""
-    from outrider.hub.builtin import BUILTINS
-    from outrider.hub.catalog import resolve
-    from outrider.hub.trained import fetch_all
+    from outrider.weights.hub.builtin import BUILTINS
+    from outrider.weights.hub.catalog import resolve
+    from outrider.weights.hub.trained import fetch_all
 
     pulled = []
     for name in names:
@@ -100,7 +100,7 @@ def info_command(
     as_json: AsJson = False,
 ) -> None:
     """Show a model's family, dimensions, licence, digest and folder."""
-    from outrider.hub.inventory import describe
+    from outrider.weights.hub.inventory import describe
 
     facts = describe(ref, verify=verify)
     if as_json:
@@ -121,7 +121,7 @@ def rm_command(
 
     Example: outrider models rm tinyllama-1.1b-chat
     """
-    from outrider.hub.removal import remove
+    from outrider.weights.hub.removal import remove
 
     removed = []
     for name in names:

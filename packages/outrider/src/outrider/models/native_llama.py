@@ -16,12 +16,12 @@ from outrider.errors import ConfigError
 from outrider.models.adapters import row_adapters
 from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.models.config import ModelConfig
+from outrider.models.native_passes import CacheView, address, check_status, int64s, norm_rows, span_structs
 from outrider.models.native_weights import NativeLayers, Packer, Stored
 from outrider.models.shard import Shard
 from outrider.native.context import current_context
 from outrider.native.library import native_library
 from outrider.native.model_structs import BatchStruct, LayerStruct, ModelStruct
-from outrider.native.passes import CacheView, address, check_status, int64s, norm_rows, span_structs
 from outrider.native.weights import NativeWeight, Target
 from outrider.verify.arrays import Floats, host
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from outrider.models.config import ModelConfig
 from outrider.models.frequencies import inverse_frequencies, magnitudes
 from outrider.models.layer_kinds import kind_of, layer_kinds
+from outrider.models.native_passes import rotation_table
 from outrider.models.shard import ShardOf
 from outrider.native.model_structs import LayerStruct, MLPStruct, NormStruct
-from outrider.native.passes import rotation_table
 from outrider.native.stored import StoredTensor
 from outrider.native.structs import WeightStruct
 from outrider.native.weights import NativeWeight, StoredRows, Target, pack

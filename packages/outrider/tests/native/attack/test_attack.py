@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from outrider.models.native_passes import rotation_table
 from outrider.native.compile import SOURCES
 from outrider.native.library import library, loaded
-from outrider.native.passes import rotation_table
 from outrider.native.weights import pack_array
 from outrider.verify.native import sampler
 from tests.native.attack.calls import CALLS

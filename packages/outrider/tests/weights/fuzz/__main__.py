@@ -32,8 +32,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # this process forks
 import transformers  # noqa: F401  (imported once, before forking)
 
 from outrider.errors import OutriderError
-from outrider.hub.catalog import resolve
 from outrider.native.library import library
+from outrider.weights.hub.catalog import resolve
 from tests.weights.fuzz.kinds import NAMES, Kind, kinds
 
 PATIENCE = 60  # seconds of a case before it counts as hanging; far more than a sound model takes on a busy machine

@@ -17,8 +17,8 @@ from outrider.cli.chat.writing import make_writer
 from outrider.cli.shared.screen import legend, stderr, summary
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.errors import InvalidRequestError, OutriderError
-from outrider.hub.catalog import resolve
 from outrider.utils.interrupt import CtrlC
+from outrider.weights.hub.catalog import resolve
 
 if TYPE_CHECKING:
     from outrider.engine.request import Request

@@ -48,7 +48,7 @@ def draft_names() -> list[str]:
 
 def models() -> list[str]:
     """Names of models that need no path: the built-in ones."""
-    from outrider.hub.builtin import BUILTINS
+    from outrider.weights.hub.builtin import BUILTINS
 
     return list(BUILTINS)
 

@@ -120,9 +120,9 @@ def engine(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def require_chat_model(model: str) -> None:
     """Raise InvalidRequestError if the model has no chat template. Its weights are not read for that."""
-    from outrider.hub.catalog import resolve
     from outrider.tokenizer.chat_template import find_template
     from outrider.utils.json_files import read_json_object
+    from outrider.weights.hub.catalog import resolve
 
     folder = resolve(model, progress=True)
     file = folder / "tokenizer_config.json"

@@ -8,8 +8,8 @@ from typing import Any
 
 from outrider.drafters.heads.config import HEAD_KINDS
 from outrider.drafters.heads.fingerprint import TargetFingerprint
-from outrider.hub.downloads import download, is_hub_id
-from outrider.hub.trained import TrainedDraft, trained_drafts
+from outrider.weights.hub.downloads import download, is_hub_id
+from outrider.weights.hub.trained import TrainedDraft, trained_drafts
 
 
 def shipped_heads(target: TargetFingerprint) -> dict[str, Path]:

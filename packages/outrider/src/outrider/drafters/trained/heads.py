@@ -18,12 +18,12 @@ from outrider.drafters.heads.fingerprint import fingerprint_rows
 from outrider.drafters.heads.weights import NATIVE_KINDS
 from outrider.errors import ConfigError
 from outrider.extensions import extension
-from outrider.hub.trained import fetched
 from outrider.models.base import HeadTarget, LoadedModel
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.native.library import library
 from outrider.native.weights import Target
 from outrider.verify.arrays import host
+from outrider.weights.hub.trained import fetched
 
 
 def head_format(target: HeadTarget) -> Target:

@@ -19,9 +19,9 @@ from outrider.drafters.trees.child_sampler import GumbelArgmax
 from outrider.errors import NumericalError
 from outrider.models.batch import Span
 from outrider.models.native_llama import NativeLlamaModel
+from outrider.models.native_passes import CacheView, address, check_status, int64s
 from outrider.native.library import native_library
 from outrider.native.model_structs import ChainStruct, FeatureHeadStruct, ModelStruct, TokenFound
-from outrider.native.passes import CacheView, address, check_status, int64s
 from outrider.native.weights import NativeWeight
 from outrider.verify.arrays import Floats
 

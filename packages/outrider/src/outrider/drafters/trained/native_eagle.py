@@ -15,9 +15,17 @@ from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
 from outrider.models.batch import Span
 from outrider.models.frequencies import inverse_frequencies
 from outrider.models.native_llama import NativeLlamaModel
+from outrider.models.native_passes import (
+    CacheView,
+    address,
+    check_status,
+    int64s,
+    norm_rows,
+    rotation_table,
+    span_structs,
+)
 from outrider.native.library import native_library
 from outrider.native.model_structs import BatchStruct, LayerStruct, MLPStruct, ModelStruct, NormStruct
-from outrider.native.passes import CacheView, address, check_status, int64s, norm_rows, rotation_table, span_structs
 from outrider.native.structs import WeightStruct
 from outrider.native.weights import NativeWeight, pack_array
 from outrider.verify.arrays import Floats

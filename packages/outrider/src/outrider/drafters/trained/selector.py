@@ -10,7 +10,7 @@ import numpy as np
 from outrider.drafters.heads import HeadWeights
 from outrider.drafters.trained.heads import head_format
 from outrider.models.native_llama import NativeLlamaModel
-from outrider.native.passes import norm_rows
+from outrider.models.native_passes import norm_rows
 from outrider.native.weights import pack_array
 from outrider.verify.arrays import Floats
 

@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 
 from outrider.errors import DownloadError, ModelNotFoundError
-from outrider.hub.manifest import read_source, write_manifest
 from outrider.utils.progress import progress_bar
 from outrider.utils.user_cache import building, cache_root, locked, require_space
+from outrider.weights.hub.manifest import read_source, write_manifest
 
 RELEASE_FILES = ""
 """Where the files of a release lie, with a slash at the end; empty: nowhere yet."""

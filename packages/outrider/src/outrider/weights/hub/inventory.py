@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from outrider.errors import OutriderError
-from outrider.hub.builtin import BUILTINS, BuiltIn, folder_of, is_pulled
-from outrider.hub.catalog import resolve
-from outrider.hub.manifest import MANIFEST, check_files, read_source
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.utils.user_cache import cache_root
 from outrider.weights.families.elsewhere import family_extension, other_family
 from outrider.weights.files.safetensors import read_header
 from outrider.weights.folder import GGUF_WEIGHTS, open_checkpoint
 from outrider.weights.gguf.header import read_gguf_header
+from outrider.weights.hub.builtin import BUILTINS, BuiltIn, folder_of, is_pulled
+from outrider.weights.hub.catalog import resolve
+from outrider.weights.hub.manifest import MANIFEST, check_files, read_source
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outrider.errors import InvalidRequestError, ModelNotFoundError
-from outrider.hub.builtin import BUILTINS, folder_of
-from outrider.hub.catalog import gguf_folder, real_place
-from outrider.hub.downloads import parse_hub_ref
-from outrider.hub.manifest import read_source
 from outrider.utils.json_files import shown
 from outrider.utils.user_cache import cache_root, locked
+from outrider.weights.hub.builtin import BUILTINS, folder_of
+from outrider.weights.hub.catalog import gguf_folder, real_place
+from outrider.weights.hub.downloads import parse_hub_ref
+from outrider.weights.hub.manifest import read_source
 
 
 @dataclass(frozen=True)

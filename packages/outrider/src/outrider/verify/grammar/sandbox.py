@@ -13,14 +13,14 @@ from typing import Any
 from llguidance import LLMatcher
 
 from outrider.config.structured import Kind
-from outrider.grammar.matcher import compile_grammar, llguidance_tokenizer
 from outrider.utils.child import Children
+from outrider.verify.grammar.matcher import compile_grammar, llguidance_tokenizer
 
 DEADLINE = 10.0  # seconds for one grammar; ordinary ones take milliseconds
 PROCESSES = 2  # at most: each holds the vocabulary, some 50 MB
 MEMORY_LIMIT = 3 << 30  # bytes of address space
 WALK_LENGTH = 32  # tokens
-TARGET = "outrider.grammar.sandbox:serve"
+TARGET = "outrider.verify.grammar.sandbox:serve"
 
 
 class GrammarSandbox:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outrider.grammar.compiler import GrammarCompiler
-from outrider.grammar.constraint import GrammarConstraint
+from outrider.verify.grammar.compiler import GrammarCompiler
+from outrider.verify.grammar.constraint import GrammarConstraint
 
 __all__ = ["GrammarCompiler", "GrammarConstraint"]

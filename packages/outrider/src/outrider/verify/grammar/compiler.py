@@ -11,13 +11,13 @@ from llguidance import LLMatcher, LLTokenizer
 
 from outrider.config.structured import Kind, StructuredOutput
 from outrider.errors import InvalidRequestError
-from outrider.grammar.constraint import GrammarConstraint, one_line
-from outrider.grammar.matcher import cache_key, compile_grammar, llguidance_tokenizer
-from outrider.grammar.sandbox import GrammarSandbox
-from outrider.grammar.thinking import behind_thinking
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.utils.child import ChildError
 from outrider.verify.constraint import Constraint
+from outrider.verify.grammar.constraint import GrammarConstraint, one_line
+from outrider.verify.grammar.matcher import cache_key, compile_grammar, llguidance_tokenizer
+from outrider.verify.grammar.sandbox import GrammarSandbox
+from outrider.verify.grammar.thinking import behind_thinking
 
 MAX_CACHED = 64  # grammars, and refusals, that are not compiled again
 
@@ -29,7 +29,7 @@ class GrammarCompiler:
     """The grammars of one model. Safe to share between threads.
 
     The first use takes about a second, as the vocabulary is sorted into a trie, here and in a process of its own where
-    every new grammar is tried first (``grammar/sandbox.py``); after that a schema of ordinary size takes milliseconds.
+    every new grammar is tried first (``sandbox.py``); after that a schema of ordinary size takes milliseconds.
     """
 
     def __init__(self, tokenizer: Tokenizer, eos_token_ids: Sequence[int]) -> None:

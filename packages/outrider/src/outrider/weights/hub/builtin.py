@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outrider.errors import ModelFormatError
-from outrider.hub.fetch import Archive, ArchivePiece, Runner, cut_pieces, fetch_archive, run_command
-from outrider.hub.manifest import check_files, read_source, write_manifest
 from outrider.utils.progress import progress_bar
 from outrider.utils.user_cache import building, cache_root, locked, require_space
+from outrider.weights.hub.fetch import Archive, ArchivePiece, Runner, cut_pieces, fetch_archive, run_command
+from outrider.weights.hub.manifest import check_files, read_source, write_manifest
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _damaged(folder: Path) -> bool:
 
 
 def _build(model: BuiltIn, folder: Path, progress: bool, run: Runner) -> None:
-    from outrider.hub.convert import bytes_needed, convert_gguf, convert_llama2c
+    from outrider.weights.hub.convert import bytes_needed, convert_gguf, convert_llama2c
 
     is_gguf = len(model.pieces) == 1  # a llama2.c model has its vocabulary beside it
     require_space(2 * model.download_bytes + bytes_needed(0 if is_gguf else model.parameters), model.name)

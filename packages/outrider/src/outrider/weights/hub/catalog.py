@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from outrider.errors import ModelFormatError, ModelNotFoundError
-from outrider.hub.builtin import BUILTINS, pull
-from outrider.hub.downloads import HubRef, download, download_gguf, parse_hub_ref
-from outrider.hub.manifest import check_files, read_source, sha256_of, write_manifest
 from outrider.utils.json_files import shown
 from outrider.utils.suggest import close_to
 from outrider.utils.user_cache import building, cache_root, locked
 from outrider.weights.folder import GGUF_WEIGHTS, PICKLE_SUFFIXES, has_weights, refuse_pickles
+from outrider.weights.hub.builtin import BUILTINS, pull
+from outrider.weights.hub.downloads import HubRef, download, download_gguf, parse_hub_ref
+from outrider.weights.hub.manifest import check_files, read_source, sha256_of, write_manifest
 
 _OLLAMA_NAME = re.compile(r"[\w.-]+:[\w.-]+")
 _HEAD = 1 << 20  # bytes of a GGUF file compared at every start; all of it is hashed when converting
@@ -116,7 +116,7 @@ def _converted(gguf: Path, *, progress: bool, verify: bool) -> Path:
 
 
 def _convert(gguf: Path, folder: Path, found: dict[str, Any], progress: bool) -> None:
-    from outrider.hub.convert import convert_gguf
+    from outrider.weights.hub.convert import convert_gguf
 
     if progress:
         print(f"preparing {gguf} (once) in {folder}", file=sys.stderr)

@@ -9,7 +9,6 @@ import math
 import os
 from pathlib import Path
 
-from outrider.hub.convert_tokenizer import tokenizer_from_gguf, tokenizer_from_llama2c, write_json
 from outrider.utils.progress import progress_bar
 from outrider.utils.user_cache import require_space
 from outrider.verify.arrays import bfloat16
@@ -18,6 +17,7 @@ from outrider.weights.files.layout import expected_shapes
 from outrider.weights.files.safetensors import write_bfloat16
 from outrider.weights.folder import GGUF_WEIGHTS
 from outrider.weights.hf_config.config import to_hf_config
+from outrider.weights.hub.convert_tokenizer import tokenizer_from_gguf, tokenizer_from_llama2c, write_json
 
 _SMALL_FILES = 32_000_000  # the tokenizer's, at most
 _BLOCK = 1 << 24  # bytes copied at a time

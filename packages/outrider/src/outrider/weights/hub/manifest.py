@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from outrider.errors import ModelFormatError
-from outrider.hub.convert_tokenizer import write_json
 from outrider.utils.json_files import read_json_object
+from outrider.weights.hub.convert_tokenizer import write_json
 
 MANIFEST = "outrider.json"
 _FORMAT = 3  # raised when conversion changes, so that older folders are made anew
