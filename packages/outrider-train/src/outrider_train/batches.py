@@ -1,4 +1,4 @@
-"""Documents to batches: windows of answer rows with the context before them, in an order that seed and epoch fix.
+"""Documents to batches: windows of answer rows with the context before them, ordered by seed and epoch alone.
 
 A batch of B windows, each with its context to the left, so that all answers begin in one column::
 
@@ -21,8 +21,8 @@ from outrider_train.data.documents import Document
 from outrider_train.losses import Labels
 from outrider_train.target.features import FeatureStore
 
-_POOL = 512  # windows that are sorted by size together
-_ALIKE = 32  # answer rows by which windows of a batch may differ, more or less, so that few of its rows are padding
+_POOL = 512  # windows sorted by size together
+_ALIKE = 32  # about the largest difference of a batch's windows in answer rows, to limit padding
 
 
 @dataclass(frozen=True)
@@ -58,18 +58,18 @@ class Batch:
 
     @property
     def queries(self) -> int:
-        """A."""
+        """A, the number of query columns."""
         return self.query_mask.shape[1]
 
     @property
     def answer_tokens(self) -> int:
-        """Tokens of answers that are learned from."""
+        """Answer tokens that the loss counts."""
         return sum(window.stop - window.start for window in self.windows)
 
     def at(self, shift: int) -> tuple[Tensor, Tensor]:
-        """For each query row t: where the label of row t + ``shift`` is in ``labels``, and whether it counts.
+        """For each query row t: the index in ``labels`` of row t + ``shift``, and whether that label counts.
 
-        Two tensors of [B * A], int64 and bool.
+        Returns int64 [B * A] and bool [B * A].
         """
         wide = self.label_mask.shape[1]
         device = self.label_mask.device
@@ -79,7 +79,7 @@ class Batch:
 
 
 class Batcher:
-    """Makes the batches of any epoch from nothing but a seed, so that a resumed run sees what it would have seen."""
+    """Makes the batches of an epoch from seed and epoch alone, so that a resumed run sees the same batches."""
 
     def __init__(
         self,
@@ -94,9 +94,9 @@ class Batcher:
         seed: int = 0,
         skip: Mapping[int, Tensor] | None = None,
     ) -> None:
-        """``depth``: S, rows beyond a query that labels are needed for. ``vocabulary``: draft ids (labels are mapped).
+        """``depth``: S, label rows needed beyond a query. ``vocabulary``: target ids of draft ids (labels are mapped).
 
-        ``skip``: by document, bool [n], label rows that do not count (what earlier drafts know already).
+        ``skip``: by document, bool [n], label rows that do not count (those that earlier drafts guess right).
         """
         self.store, self.depth, self.batch_tokens, self.seed = store, depth, batch_tokens, seed
         self.skip = skip or {}
@@ -109,7 +109,7 @@ class Batcher:
             self._map[vocabulary] = torch.arange(len(vocabulary), device=store.device)
 
     def plan(self, epoch: int) -> list[list[Window]]:
-        """The batches of an epoch, of windows of like size, in random order."""
+        """The batches of an epoch in random order, each of windows of similar size."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
         order = torch.randperm(len(self.windows), generator=generator).tolist()
         batches: list[list[Window]] = []
@@ -130,7 +130,7 @@ class Batcher:
             yield self.assemble(windows)
 
     def assemble(self, windows: Sequence[Window]) -> Batch:
-        """The tensors of ``windows``, on the target's device; integers and masks go there in one piece each."""
+        """The tensors of ``windows``, on the target's device; integers and masks are copied there together."""
         found, device = self.store.fetch([w.document for w in windows]), self.store.device
         before = max(w.start - w.context for w in windows)
         asked = max(w.stop - w.start for w in windows)
@@ -158,7 +158,7 @@ class Batcher:
             part = slice(first, first + wide)
             have = len(f.ids[part])
             ids[b, :have], probs[b, :have] = f.ids[part], f.probs[part]
-            label_mask[b, : max(0, min(wide, n - 1 - w.start))] = True  # the last row predicts a token nobody knows
+            label_mask[b, : max(0, min(wide, n - 1 - w.start))] = True  # the last row's next token is unknown
             if w.document in self.skip:
                 known = self.skip[w.document][w.start : w.start + wide]
                 label_mask[b, : len(known)] &= ~known
@@ -180,12 +180,12 @@ def _windows(index: int, document: Document, *, queries: int, context: int) -> I
 
 
 def _size(window: Window) -> tuple[int, int, int]:
-    """The order in which like windows are neighbours; padded answer rows cost more than padded context."""
+    """Sort key that puts similar windows side by side; padded answer rows cost more than padded context."""
     return (window.stop - window.start) // _ALIKE, window.start - window.context, window.stop
 
 
 def _cut(windows: Sequence[Window], tokens: int) -> list[list[Window]]:
-    """Consecutive windows to batches of at most ``tokens`` padded rows (or one window)."""
+    """Split consecutive windows into batches of at most ``tokens`` padded rows (or of one window)."""
     batches: list[list[Window]] = []
     before = asked = 0
     for w in windows:

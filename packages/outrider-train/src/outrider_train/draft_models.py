@@ -22,7 +22,7 @@ _WIDTH = 192  # of a fresh draft
 
 @dataclass(frozen=True)
 class DraftOptions:
-    """A small draft model."""
+    """Options of a small draft model."""
 
     truncate: int | None = None  # layers taken from the target; None: a fresh model of the dimensions below
     layers: int = 2
@@ -47,7 +47,7 @@ class DraftOptions:
             )
 
     def config(self, target: ModelConfig) -> ModelConfig:
-        """The draft's."""
+        """The draft's configuration."""
         if self.truncate is not None:
             width = self.hidden_size or target.hidden_size
             if width > target.hidden_size:
@@ -69,9 +69,9 @@ class DraftOptions:
 def draft_trainers(
     setup: TrainingSetup, options: DraftOptions, train: TrainOptions, folder: Path, *, count: int = 1, **more: Any
 ) -> Iterator[Trainer]:
-    """One trainer, or ``count`` of them in turn, in ``folder/draft-1`` and so on.
+    """One trainer in ``folder``, or ``count`` trainers in turn in ``folder/draft-1`` and so on.
 
-    Run each to its end (and restore its best weights) before asking for the next, which learns what it misses.
+    Run each to its end (and restore its best weights) before the next, which learns the rows that it misses.
     """
     config = options.config(setup.config)
     store = setup.store(FeatureSpec(None, 0 if options.loss == "ce" else setup.data.top_k))

@@ -1,8 +1,8 @@
 """Losses of a draft's distribution q against the target's p, fused with the LM head.
 
-The LM head is the largest layer of a draft, and q the largest tensor: ``linear_loss`` makes it a chunk of rows at a
-time, and keeps the gradients only. p is sparse: the target's most likely tokens with their probabilities; what is
-missing to 1 is treated as described for each rule.
+The LM head is the largest layer of a draft, and q the largest tensor: ``linear_loss`` computes q in chunks of rows
+and keeps only gradients. p is sparse: the target's most likely tokens with their probabilities; each rule treats the
+missing mass, p's tail, as described below.
 
 | rule | loss of a row | |
 |---|---|---|
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 RULES: tuple[str, ...] = ("kl", "ce", "reverse-kl", "tv", "alpha", "adaptive")
-_RATE = 3.0  # of "adaptive", how fast the share of kl falls with α: the paper's best
+_RATE = 3.0  # decay of kl's share with α in "adaptive": the paper's best
 _CHUNK = {"cpu": 32 << 20, "cuda": 512 << 20}  # bytes of float32 logits held at once
 _TINY = 1e-20
 
@@ -45,7 +45,7 @@ class Labels:
         return Labels(self.ids[rows], self.probs[rows])
 
     def scored(self) -> tuple[Tensor, Tensor]:
-        """Ids and probabilities with what is not scored at probability 0."""
+        """Ids and probabilities: id 0 and probability 0 where the head does not score the token."""
         known = self.ids >= 0
         return self.ids.clamp_min(0), self.probs * known
 
@@ -53,11 +53,11 @@ class Labels:
 def linear_loss(
     hidden: Tensor, head: Tensor, labels: Labels, rule: str, weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Mean loss over rows, and whether each row's best guess is the target's: (scalar, bool [n]).
+    """Mean loss over rows, and whether each row's best guess is the target's best token: (scalar, bool [n]).
 
     Args:
-        hidden: float [n, d], what the LM head takes.
-        head: float [scored, d]. Its gradient is made only if it is wanted.
+        hidden: float [n, d], the LM head's input.
+        head: float [scored, d]. Its gradient is computed only if ``requires_grad`` is set.
         weights: float [n], of the rows in the mean.
     """
     if weights is None:
@@ -104,8 +104,8 @@ class _LinearLoss(torch.autograd.Function):
         return (d_hidden * by).to(ctx.dtypes[0]), made, None, None, None, None, None
 
 
-# Each rule: logits [n, V] and their best, ids and probs [n, k]; to the losses float32 [n], and their slopes [n, V] in
-# the logits' dtype, which a factor [n] scales. Passes over [n, V] are much of the time of training, so they are few.
+# Each rule takes logits [n, V], their maxima, ids and probs [n, k]. It returns losses float32 [n], and gradients [n, V]
+# in the logits' dtype with a factor [n]. Passes over [n, V] take much of the training time, so they are few.
 _Top = Any  # torch.return_types.max
 _Rule = Callable[[Tensor, _Top, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
@@ -113,11 +113,11 @@ _Rule = Callable[[Tensor, _Top, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 def _kl(logits: Tensor, top: _Top, ids: Tensor, probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     q = logits.softmax(1)
     sure = q.gather(1, top.indices[:, None])[:, 0].float()
-    lse = top.values.float() - sure.log()  # saves another pass; off by q's rounding
+    lse = top.values.float() - sure.log()  # saves a pass over q, at the cost of q's rounding error
     mass = probs.sum(1)
     entropy = torch.xlogy(probs, probs).sum(1)
     loss = entropy + mass * lse - (probs * logits.gather(1, ids).float()).sum(1)
-    # Written, not added (which is slow in bfloat16): ids of no weight stand for the row's best, and write the same.
+    # Assigned, not added (slow in bfloat16): ids without weight are replaced by the row's best and assign its value.
     first, nothing = probs.argmax(1, keepdim=True), probs == 0
     ids = torch.where(nothing, ids.gather(1, first), ids)
     values = q.gather(1, ids).float() - probs / mass.clamp_min(_TINY)[:, None]
@@ -138,10 +138,10 @@ def _reverse_kl(logits: Tensor, top: _Top, ids: Tensor, probs: Tensor) -> tuple[
 
 
 def _overlap(logits: Tensor, ids: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
-    """α = sum min(p, q) of each row, [n], and its slope."""
+    """α = sum min(p, q) of each row, [n], and its gradient."""
     q = logits.float().softmax(1)
     own = q.gather(1, ids)
-    under = own * ((own < probs) & (probs > 0))  # where q is the smaller one, α rises with it
+    under = own * ((own < probs) & (probs > 0))  # α grows with q where q < p
     alpha = torch.minimum(own, probs).sum(1)
     return alpha, q.mul_(-under.sum(1, keepdim=True)).scatter_add_(1, ids, under)
 
@@ -160,7 +160,7 @@ def _alpha(logits: Tensor, top: _Top, ids: Tensor, probs: Tensor) -> tuple[Tenso
 def _adaptive(
     logits: Tensor, top: _Top, ids: Tensor, probs: Tensor, *, share: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``share``: λ, given α of these rows. One pass over q makes both slopes, which are q and p with other factors."""
+    """``share``: λ, given α of these rows. One pass over q gives both gradients: q and p with different factors."""
     lse = logits.float().logsumexp(1)
     q = (logits.float() - lse[:, None]).exp_()
     own, mass = q.gather(1, ids), probs.sum(1)
@@ -174,7 +174,7 @@ def _adaptive(
 
 
 def _blended(hidden: Tensor, table: Tensor, ids: Tensor, probs: Tensor, weights: Tensor) -> _Rule:
-    """The rule "adaptive", whose λ is one number for all rows; rows that do not fit in a chunk are read twice."""
+    """The rule "adaptive", with one λ for all rows; rows of several chunks are read twice."""
     most = _rows(table)
 
     def share(alpha: Tensor) -> Tensor:
@@ -192,22 +192,22 @@ _RULES: dict[str, _Rule] = {"kl": _kl, "ce": _kl, "reverse-kl": _reverse_kl, "tv
 
 
 def _table(hidden: Tensor, head: Tensor) -> Tensor:
-    """The LM head in the dtype of its products."""
+    """The LM head's weight in the dtype of its matrix products."""
     device = hidden.device.type
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
     return head.to(low)
 
 
 def _rows(head: Tensor) -> int:
-    """Rows of a chunk."""
+    """The number of rows of a chunk."""
     return max(16, _CHUNK.get(head.device.type, 32 << 20) // (4 * head.shape[0]))
 
 
 @torch.no_grad()
 def judge(hidden: Tensor, head: Tensor, labels: Labels) -> tuple[Tensor, Tensor]:
-    """How good a draft is at each row: the rank of the target's best token among its guesses, and α = sum min(p, q).
+    """For each row, the rank of the target's best token among the draft's guesses, and α = sum min(p, q).
 
-    Returns int64 [n] (the number of scored tokens where the target's is not among them) and float32 [n].
+    Returns int64 [n] (the number of scored tokens where the target's token is not scored) and float32 [n].
     """
     table, rows = _table(hidden, head), _rows(head)
     ids, probs = labels.scored()

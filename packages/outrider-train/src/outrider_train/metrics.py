@@ -18,10 +18,10 @@ RANKS = 10
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a draft is worth on held-out rows.
+    """A draft's acceptance on held-out rows.
 
-    ``alpha``: at each draft position, how often its best guess is the target's most likely token, the tokens before
-    being the document's. ``overlap``: there, the mean of sum min(p, q), α under sampling at temperature 1.
+    ``alpha``: at each draft position, the share of rows whose best guess is the target's most likely token, given the
+    document's tokens. ``overlap``: at each position, the mean of sum min(p, q), α under sampling at temperature 1.
     ``by_rank``: [position][rank] as ``HeadConfig.acceptance``. ``tau``: tokens per run of the target of a greedy chain
     of all positions, the target's own token included.
     """
@@ -34,7 +34,7 @@ class Evaluation:
     rows: int
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON and model cards."""
+        """The fields as plain values, for JSON and model cards."""
         return {
             "loss": round(self.loss, 5),
             "alpha_by_position": [round(a, 4) for a in self.alpha],
@@ -46,12 +46,12 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class JudgedRows:
-    """Held-out rows of one draft position, as ``evaluate`` hands them out: a tensor of [n] each, but ``scores``."""
+    """Held-out rows of one draft position, from ``evaluate``: tensors [n], except for ``scores``."""
 
-    documents: Tensor  # int64: which document
-    lengths: Tensor  # int64: tokens before the one guessed
+    documents: Tensor  # int64: index of the document
+    lengths: Tensor  # int64: tokens before the guessed one
     ranks: Tensor  # int64: of the target's most likely token among the guesses
-    reached: Tensor  # bool: whether a greedy chain would have got here, all its guesses before being right
+    reached: Tensor  # bool: whether all earlier guesses of the chain were right
     scores: Tensor  # float32 [n, RANKS]: log-probabilities of the best guesses
 
 
@@ -61,11 +61,11 @@ def joined(parts: Sequence[JudgedRows]) -> JudgedRows:
 
 
 Observer = Callable[[int, JudgedRows], None]
-"""Takes the draft position and rows of it; called for each batch."""
+"""Takes a draft position and its rows; called for each batch."""
 
 
 def select(position: DraftPosition, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The rows of ``position`` that count, and where their labels are: int64 [n] each."""
+    """The rows of ``position`` that count, and their indices in ``batch.labels``: int64 [n] each."""
     index, counts = batch.at(position.shift)
     if position.own is not None:
         counts = counts & position.own
@@ -74,7 +74,7 @@ def select(position: DraftPosition, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def labels_of(task: Task, batch: Batch, at: Tensor) -> Labels:
-    """What ``task`` learns at label rows ``at``: the documents' tokens under the rule "ce", else the target's p."""
+    """The labels of ``task`` at label rows ``at``: the documents' tokens under the rule "ce", else the target's p."""
     return batch.token_labels(at) if task.rule == "ce" else batch.labels[at]
 
 
@@ -94,7 +94,7 @@ def batch_loss(task: Task, batch: Batch, step: int | None) -> tuple[Tensor, list
 
 @torch.no_grad()
 def evaluate(task: Task, batcher: Batcher, observe: Observer | None = None) -> Evaluation:
-    """``task``'s draft on every window of ``batcher``; ``observe`` gets the rows one by one."""
+    """Measure ``task``'s draft on every window of ``batcher``; ``observe`` gets the rows of each batch and position."""
     task.module.eval()
     device = batcher.store.device
     count = torch.zeros(task.depth, dtype=torch.float64, device=device)
@@ -102,9 +102,9 @@ def evaluate(task: Task, batcher: Batcher, observe: Observer | None = None) -> E
     ranks = torch.zeros(task.depth, RANKS, dtype=torch.float64, device=device)
     weights = count.clone()
     lengths, chains = 0.0, 0
-    head = task.head().detach()  # else losses make its gradient, even where nobody asks for one
+    head = task.head().detach()  # without this, losses compute its gradient even when none is needed
     for batch in batcher.in_order():
-        alive = None  # bool [B * A]: whether all guesses so far were right
+        alive = None  # bool [B * A]: whether all earlier guesses were right
         length = torch.zeros(batch.query_mask.numel(), device=device)
         started = torch.zeros_like(length, dtype=torch.bool)
         for i, position in enumerate(task.draft_positions(batch, None)):
@@ -112,7 +112,7 @@ def evaluate(task: Task, batcher: Batcher, observe: Observer | None = None) -> E
             labels = labels_of(task, batch, at)
             rank, alpha = judge(position.rows[rows], head, labels)
             weights[i] = position.weight
-            if position.weight:  # a loss that does not count would take most of the time
+            if position.weight:  # a loss of weight 0 would take most of the time
                 loss[i] += linear_loss(position.rows[rows], head, labels, task.rule)[0].double() * len(rows)
             count[i] += len(rows)
             overlap[i] += alpha.double().sum()
@@ -143,7 +143,7 @@ def evaluate(task: Task, batcher: Batcher, observe: Observer | None = None) -> E
 
 
 def _places(batch: Batch, rows: Tensor, shift: int) -> tuple[Tensor, Tensor]:
-    """The documents of query rows [n], and how many tokens are before those that they guess: int64 [n] each."""
+    """The documents of query rows [n], and the number of tokens before each guessed token: int64 [n] each."""
     window, column = rows // batch.queries, rows % batch.queries
     documents = torch.tensor([w.document for w in batch.windows])
     starts = torch.tensor([w.start for w in batch.windows])

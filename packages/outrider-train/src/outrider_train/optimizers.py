@@ -31,12 +31,12 @@ class Muon(torch.optim.AdamW):
     Jordan et al. 2024, *Muon: an optimizer for hidden layers in neural networks*. The factor of U is that of Liu et
     al. 2025, *Muon is scalable for LLM training* (arXiv 2502.16982, equation 4): it makes updates as large as AdamW's.
 
-    State of a matrix: ``momentum_buffer``, M. State of the others: as of ``torch.optim.AdamW``. A step uses up the
-    gradients of matrices, which are None after it.
+    State of a matrix: ``momentum_buffer``, M. State of the others: as of ``torch.optim.AdamW``. A step sets the
+    gradients of matrices to None.
     """
 
     def __init__(self, groups: list[dict[str, Any]], *, precision: torch.dtype, **adamw: Any) -> None:
-        """``precision``: of the products that orthogonalise. ``adamw``: ``lr`` and so on, of ``torch.optim.AdamW``."""
+        """``precision``: dtype of the orthogonalising products. ``adamw``: arguments of ``torch.optim.AdamW``."""
         super().__init__(groups, **adamw)
         self._precision = precision
 
@@ -82,7 +82,7 @@ def orthogonalize(matrix: Tensor, precision: torch.dtype) -> Tensor:
 
 
 def matrices(module: nn.Module) -> list[Tensor]:
-    """What Muon updates, in the module's order: trained weights of linear layers, except for those of LM heads."""
+    """The parameters that Muon updates, in the module's order: trained weights of linear layers except LM heads."""
     return [
         layer.weight
         for name, layer in module.named_modules()
@@ -93,9 +93,9 @@ def matrices(module: nn.Module) -> list[Tensor]:
 def make_optimizer(
     name: str, module: nn.Module, *, lr: float, weight_decay: float, precision: torch.dtype
 ) -> torch.optim.Optimizer:
-    """One of ``OPTIMIZERS`` for the trained parameters. Each group has its rate over ``lr`` as ``lr_factor``.
+    """One of ``OPTIMIZERS`` for the trained parameters. Each group's ``lr_factor`` multiplies ``lr``.
 
-    ``lr``: the highest learning rate, of AdamW. Raises ``ConfigError`` if ``module`` has nothing for Muon to update.
+    ``lr``: AdamW's highest learning rate. Raises ``ConfigError`` if ``module`` has nothing for Muon to update.
     """
     parameters = [p for p in module.parameters() if p.requires_grad]
     options: dict[str, Any] = {"lr": lr, "betas": (0.9, 0.95), "weight_decay": weight_decay}

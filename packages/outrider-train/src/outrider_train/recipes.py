@@ -68,13 +68,13 @@ def head_config(setup: TrainingSetup, options: HeadOptions, vocabulary: Tensor |
 
 
 _UNSAID = (("loss", "kl"), ("normed", None), ("window", None))
-"""Options that older runs do not name and follow, so that they can be resumed."""
+"""Options that older runs do not record, with the values they used, so that they can be resumed."""
 
 
 def draft_vocabulary(setup: TrainingSetup, options: HeadOptions) -> Tensor | None:
     """int64 [n], ascending: the target ids that a new head scores; None: all."""
     wanted, size = options.draft_vocab, setup.config.vocab_size
-    if wanted is None:  # a small LM head is most of a draft's speed, and nearly all of the text
+    if wanted is None:  # a small LM head speeds up a draft most, and covers nearly all of the text
         wanted = 8192 if size >= 32768 and options.kind != "pass" else 0
     if wanted > size or wanted < 0:
         raise ConfigError(f"draft_vocab={wanted}: the target has {size} tokens")
@@ -171,7 +171,7 @@ def _task_of(module: nn.Module, config: HeadConfig, setup: TrainingSetup, option
 def head_trainer(
     setup: TrainingSetup, options: HeadOptions, train: TrainOptions, folder: Path, **more: Any
 ) -> tuple[Trainer, HeadTask]:
-    """Everything up to the first step. ``more``: as of ``Trainer``."""
+    """The trainer of a head, and the head's task. ``more``: further arguments of ``Trainer``."""
     task = head_task(setup, options, train.seed)
     layers = None if options.kind == "pass" else task.config.feature_layers
     store = setup.store(FeatureSpec(layers, setup.data.top_k))

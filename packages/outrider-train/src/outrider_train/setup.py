@@ -1,4 +1,4 @@
-"""Options of a training run, and what they name: the target, the documents, their features and batches."""
+"""Options of a training run, and its material: the target, the documents, their features and batches."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from outrider_train.target.native import native_reader
 from outrider_train.tasks import LogFn
 from outrider_train.trainer import TrainOptions
 
-LEAST_WINDOW = 4  # a head that sees less than a draft is no use
+LEAST_WINDOW = 4  # a head needs to attend to a whole draft
 _VOCAB_STEP = 64  # a draft vocabulary chosen by its coverage is a multiple of this
 HEAD_LOSSES = tuple(rule for rule in RULES if rule != "ce")  # heads learn from the target's distribution
 
 
 @dataclass(frozen=True)
 class HeadOptions:
-    """What to train. ``None``: as suits the target."""
+    """Options of a head. ``None``: chosen for the target."""
 
     kind: str  # one of HEAD_KINDS
     heads: int = 4  # medusa, blockwise, pass, dflash: tokens beyond the next
@@ -47,13 +47,13 @@ class HeadOptions:
     depth: int = 5  # eagle: positions measured
     feature_layers: tuple[int, ...] | None = None  # eagle3, dflash
     normed: bool | None = None  # eagle3: EAGLE-3.1, with a norm for each fused state and on outputs that are fed on
-    window: int | None = None  # eagle, dflash: rows that attention looks back at; 0: all
+    window: int | None = None  # eagle, dflash: rows that a row attends to; 0: all
     layers: int = 2  # dflash
     selector_rank: int = 32  # dflash: width of the selector's codebooks; 0: none
     draft_vocab: float | None = None
-    """Tokens scored, the most frequent of the answers: how many, or between 0 and 1 the share to cover; 0: all."""
+    """Scored tokens, the most frequent of the answers: their number, or the share to cover if below 1; 0: all."""
     own_lm_head: bool = False
-    decay: float = 0.8  # weight of a position over that of the one before
+    decay: float = 0.8  # weight of a position, relative to the position before
     loss: str = "kl"  # one of HEAD_LOSSES
     fresh: bool = False  # eagle, dflash: random first weights rather than the target's last layer's
     start_from: str | None = None  # folder of a head whose weights to begin with; its shape and tokens go with them
@@ -82,7 +82,7 @@ class HeadOptions:
 
 @dataclass(frozen=True)
 class DataOptions:
-    """What to train on."""
+    """Options of the training data."""
 
     paths: tuple[Path, ...]
     max_length: int = 1024  # tokens of a document that are read
@@ -106,9 +106,9 @@ class TrainingSetup:
     model: str
     data: DataOptions
     seed: int
-    lines: Sequence[Line] | None = None  # read already; None: read ``data.paths``
+    lines: Sequence[Line] | None = None  # parsed lines; None: read ``data.paths``
     one_pass_in: Path | None = None  # the folder of a run that trains on each document once; None: several epochs
-    device: str = "auto"  # what the target and its drafts run on; auto: a GPU if there is one
+    device: str = "auto"  # device of the target and its drafts; auto: a GPU if there is one
     log: LogFn = field(default=lambda line: None)
     _stores: dict[FeatureSpec, FeatureStore] = field(default_factory=dict, init=False, repr=False)
 
@@ -138,12 +138,12 @@ class TrainingSetup:
 
     @cached_property
     def portions(self) -> list[Portion]:
-        """Of a run that trains on each document once, up to the one to train on now; else none."""
+        """The portions of a one-pass run, up to the current one; [] for other runs."""
         return [] if self.one_pass_in is None else portions(self.one_pass_in, self._all_documents)
 
     @cached_property
     def documents(self) -> list[Document]:
-        """Those of all portions, for a run that has some."""
+        """The documents: of all portions in a one-pass run."""
         return self._all_documents[: self.portions[-1][0]] if self.portions else self._all_documents
 
     @cached_property
@@ -166,9 +166,9 @@ class TrainingSetup:
 
     @cached_property
     def _token_counts(self) -> tuple[Tensor, Tensor]:
-        """int64 [vocab] each: how often answers to train on hold a token, and so for those held out."""
+        """int64 [vocab] each: counts of tokens in the training answers and in the held-out answers."""
         first = self.portions[0][0] if self.portions else len(self.documents)
-        sides = split(self.documents[:first], self.data.held_out, self.seed)  # as when the draft was made
+        sides = split(self.documents[:first], self.data.held_out, self.seed)  # as when the vocabulary was chosen
         train, held_out = (
             torch.tensor([t for i in side for t in self.documents[i].ids[self.documents[i].start :]]) for side in sides
         )
@@ -176,9 +176,9 @@ class TrainingSetup:
         return torch.bincount(train, minlength=size), torch.bincount(held_out, minlength=size)
 
     def frequent(self, wanted: float) -> Tensor:
-        """int64 [n], ascending: the tokens that answers to train on hold most often; ties by id.
+        """int64 [n], ascending: the most frequent tokens of the training answers; ties by id.
 
-        ``wanted``: how many, or the share of those answers that they are to cover, between 0 and 1.
+        ``wanted``: their number, or the share of the answers to cover, between 0 and 1.
         """
         seen, unseen = self._token_counts
         order = seen.argsort(descending=True, stable=True)
@@ -197,7 +197,7 @@ class TrainingSetup:
         return self.portions[0][1] if self.portions else digest(self.documents)
 
     def store(self, wanted: FeatureSpec) -> FeatureStore:
-        """The features of all documents, prepared; the same store for the same wish."""
+        """The prepared features of all documents; the same store for an equal ``wanted``."""
         if wanted not in self._stores:
             self._stores[wanted] = self._prepared(wanted)
         return self._stores[wanted]
@@ -221,7 +221,7 @@ class TrainingSetup:
         return store
 
     def facts(self) -> dict[str, Any]:
-        """What identifies the material."""
+        """The facts that identify the training material."""
         return {
             "target": self.fingerprint.facts(),
             "documents": self._digest,
@@ -232,7 +232,7 @@ class TrainingSetup:
         }
 
     def batchers(self, store: FeatureStore, options: TrainOptions, **more: Any) -> tuple[Batcher, Batcher]:
-        """Of the documents to train on, and of those held out."""
+        """Batchers of the training documents and of the held-out ones."""
         train, held_out = self.split_indices
         shared = {"context": self.data.context, "batch_tokens": options.batch_tokens, "seed": options.seed, **more}
         return Batcher(store, train, **shared), Batcher(store, held_out, **(shared | {"skip": None}))

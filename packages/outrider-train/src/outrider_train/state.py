@@ -1,6 +1,6 @@
-"""The state of a training run on disk, so that a killed run goes on and ends with the same weights.
+"""The state of a training run on disk, so that a resumed run ends with the same weights.
 
-    state/state.json                what runs, the step, the history of losses; names the tensor file
+    state/state.json                the run's identity, step and losses; names the tensor file
     state/step-N.safetensors        parameters and the optimiser's state of each, float32
 
 The tensors of a new step are on disk before ``state.json`` names them, and the old ones are removed after that.
@@ -25,12 +25,12 @@ from outrider_torch.heads.checkpoint import write_tensors, write_whole
 from outrider_train.data.portions import Portion
 
 _UNSAID = {"optimizer": "adamw"}
-"""Options that older runs do not name and follow, so that they can be resumed."""
+"""Options that older runs do not record, with the values they used, so that they can be resumed."""
 
 
 @dataclass
 class Progress:
-    """Where a run is. ``history``: one entry for each evaluation."""
+    """The progress of a run. ``history``: one entry per evaluation."""
 
     step: int = 0
     best_loss: float | None = None
@@ -46,14 +46,14 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)
 
     def answer_tokens(self) -> dict[str, int]:
-        """Tokens of answers learned from so far, for reports."""
+        """Counts of the answer tokens trained on so far, for reports."""
         return {
             "fresh_answer_tokens": self.fresh_answer_tokens,
             "repeated_answer_tokens": self.repeated_answer_tokens,
         }
 
     def next_portion(self, portions: Sequence[Portion]) -> Progress:
-        """The beginning of the last of ``portions``, behind what was done."""
+        """The progress at the beginning of the last of ``portions``, after the steps already taken."""
         return Progress(
             seconds=self.seconds,
             tokens=self.tokens,
@@ -66,7 +66,7 @@ class Progress:
 
 
 class TrainerState:
-    """Saves and restores a run. ``run_config``: what identifies it; a run resumes only as itself."""
+    """Saves and restores a run. ``run_config`` identifies it: a run resumes only with the same."""
 
     def __init__(self, folder: Path, run_config: Mapping[str, Any]) -> None:
         self.folder = folder / "state"
@@ -76,7 +76,7 @@ class TrainerState:
         return (self.folder / "state.json").exists()
 
     def save(self, progress: Progress, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Raises ``CapacityError`` if the disk is full; what was saved before is then still there."""
+        """Save a step. Raises ``CapacityError`` if the disk is full; the state saved before then stays."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

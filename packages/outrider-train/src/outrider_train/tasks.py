@@ -1,4 +1,4 @@
-"""What is trained, behind one interface: a module, and its guesses for a batch, depth by depth."""
+"""The interface of a draft in training: a module, and its guesses for a batch, depth by depth."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from outrider_train.target.llama import Llama
 
 @dataclass(frozen=True)
 class DraftPosition:
-    """One draft position: what the LM head takes at each query row, and the shift of the row that judges it.
+    """One draft position: the LM head's input at each query row, and the shift to its label row.
 
     ``rows``: float [B * A, d]. ``shift``: row t is judged by the target's distribution at row t + shift. ``weight`` of
-    the mean loss of these rows, 0 where they are only measured. ``extra``: a loss beside it, or None. ``own``: [B * A],
-    which query rows guess at all; None: all.
+    the mean loss of these rows, 0 where they are only measured. ``extra``: a further loss, or None.
+    ``own``: bool [B * A], the query rows that guess; None: all.
     """
 
     rows: Tensor
@@ -46,23 +46,23 @@ class Task(Protocol):
 
     @property
     def vocabulary(self) -> Tensor | None:
-        """int64 [scored]: the target ids that are scored, None: all."""
+        """int64 [scored]: the target ids that the LM head scores; None: all."""
 
     def head(self) -> Tensor:
         """The LM head's rows, float [scored, d]."""
 
     def draft_positions(self, batch: Batch, step: int | None) -> Iterator[DraftPosition]:
-        """Every draft position, nearest first. ``step``: of training, for what is random; None: measure all depths."""
+        """Every draft position, nearest first. ``step``: training step, seeds randomness; None: measure all depths."""
 
     def save(self, folder: Path, facts: Mapping[str, Any]) -> None:
-        """Write what is loaded for drafting. ``facts``: ``acceptance`` and ``training`` of ``HeadConfig``."""
+        """Write the files that drafting loads. ``facts``: ``acceptance`` and ``training`` of ``HeadConfig``."""
 
     def restore(self, folder: Path) -> None:
         """Take the weights that ``save`` wrote."""
 
 
 class HeadTask(ABC):
-    """What the tasks of heads share: where they are saved, and which rows of the target's LM head score them."""
+    """Base of the heads' tasks: their files, and the rows of the target's LM head that score them."""
 
     module: nn.Module
     rule: str = "kl"
@@ -109,7 +109,7 @@ class MedusaTask(HeadTask):
 
 
 def noise(seed: int, step: int) -> torch.Generator:
-    """Randomness of one training step, and of no other."""
+    """The random generator of one training step."""
     return torch.Generator().manual_seed((seed * 1_000_003 + step) % (1 << 62))
 
 

@@ -27,7 +27,7 @@ from outrider_train.tasks import LogFn, Task
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """How to train. All of it is in the model card, and a run resumes only with the same."""
+    """Options of the training loop. The model card lists them, and a run resumes only with the same."""
 
     epochs: float = 4.0
     batch_tokens: int = 8192  # padded rows of a step
@@ -73,10 +73,10 @@ class Trainer:
         on_step: Callable[[int], None] = lambda step: None,
         portions: Sequence[Portion] = (),
     ) -> None:
-        """``run_config``: what identifies the run beside ``options``. ``on_step`` is told each finished step.
+        """``run_config`` identifies the run, with ``options``. ``on_step`` is called after each step.
 
-        ``portions``: of a run that trains on each document once. Steps, learning rate and best draft are those of the
-        last one; weights and the optimiser's state go on.
+        ``portions``: of a one-pass run. Steps, learning rate and best draft are those of the
+        last portion; weights and the optimiser's state continue.
         """
         self.task, self.train, self.held_out, self.options, self.folder = task, train, held_out, options, folder
         self.log, self.on_step, self._every = log, on_step, checkpoint_seconds
@@ -120,7 +120,7 @@ class Trainer:
         """
         self.task.module.train()
         if not self.progress.step and self.progress.best_loss is None:
-            self._evaluate()  # what the untrained draft is worth, and a state to come back to
+            self._evaluate()  # the untrained draft's acceptance, and a state to restore
         clock = last_save = time.monotonic()
         batches: Any = iter(())
         epoch = -1
@@ -152,7 +152,7 @@ class Trainer:
         return {round(self.steps * (i + 1) / count) for i in range(count)}
 
     def _stalled(self) -> bool:
-        """Whether there is no use in going on; documents that were never seen are always of use."""
+        """Whether training has stopped improving; never in a one-pass run."""
         return not self.progress.portions and self.progress.without_gain >= self.options.patience
 
     def rate(self, step: int) -> float:
@@ -191,20 +191,20 @@ class Trainer:
     def _tell(self, step: int, loss: float, hits: list[tuple[int, int]]) -> None:
         alpha = " ".join(f"{hit / max(1, rows):.2f}" for hit, rows in hits)
         rate = ""
-        if step:  # the time of the first is not counted yet
+        if step:  # the first step's time is not counted
             left = self.progress.seconds / step * (self.steps - step - 1)
             rate = f"  {self.progress.tokens / max(1e-9, self.progress.seconds):,.0f} tokens/s  {duration(left)} left"
         self.log(f"step {step + 1}/{self.steps}  loss {loss:.3f}  α {alpha}{rate}")
 
     def _count_answers(self, count: int) -> None:
-        """The step just taken learned from so many tokens of answers; epochs behind the first only repeat them."""
+        """Count the answer tokens of the last step, as repeated after the first epoch."""
         if not self.ends or self.progress.step <= self.ends[0]:
             self.progress.fresh_answer_tokens += count
         else:
             self.progress.repeated_answer_tokens += count
 
     def measure(self, observe: Observer | None = None) -> Evaluation:
-        """The draft as it is, on the held-out documents; ``observe`` as in ``evaluate``."""
+        """Evaluate the current draft on the held-out documents; ``observe`` as in ``evaluate``."""
         with self._low_precision():
             return evaluate(self.task, self.held_out, observe)
 
@@ -231,7 +231,7 @@ def _line(found: Evaluation) -> str:
 
 
 def precision(device: torch.device) -> torch.dtype:
-    """Of matrix products: bfloat16 where the processor has them, float32 elsewhere."""
+    """The dtype of matrix products: bfloat16 where the processor supports it, else float32."""
     return torch.bfloat16 if device.type == "cuda" or has_bf16_instructions() else torch.float32
 
 

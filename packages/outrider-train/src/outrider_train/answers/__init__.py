@@ -1,1 +1,1 @@
-"""``outrider train answers``: the target writes prompts and answers them, to train drafts on what they will meet."""
+"""``outrider train answers``: the target writes prompts and answers them, as training data for drafts."""

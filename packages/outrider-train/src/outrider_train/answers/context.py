@@ -17,24 +17,24 @@ from outrider_train.answers.script import Message, Start
 
 _BLOCK = 128  # conversations of a block; one of them is packed from those of the four blocks before the last one
 _BLOCKS = 4
-_CHARACTERS = 8  # of a text for each token wanted, more than it needs
+_CHARACTERS = 8  # read from a text per wanted token: more than enough
 
 
 class Contexts:
-    """Makes the beginnings that are long."""
+    """Makes the long contexts that some conversations begin with."""
 
     def __init__(self, tokenizer: Tokenizer, size: tuple[int, int], documents: Sequence[Path]) -> None:
-        """``size``: tokens, fewest and most. Raises ``ConfigError`` for documents that cannot be read."""
+        """``size``: the fewest and the most tokens. Raises ``ConfigError`` for an unreadable document."""
         self._tokenizer, self._size = tokenizer, size
         self._documents = [text for path in documents for text in _texts(path)]
         self._earlier: deque[tuple[int, int, list[Message]]] = deque()  # index, tokens, messages
 
     def needs(self, index: int) -> int:
-        """Conversations that must be complete before this one can begin."""
+        """The number of conversations that must be complete before conversation ``index`` can begin."""
         return 0 if self._documents else max(0, (index // _BLOCK - 1) * _BLOCK)
 
     def keep(self, index: int, line: dict[str, Any]) -> None:
-        """Note a conversation that others may be packed with: its last answer's line, in order of ``index``."""
+        """Keep a conversation for later contexts. ``line``: of its last answer. Call in order of ``index``."""
         if self._documents or line["kind"] == "context" or "messages" not in line:
             return
         if self._earlier and self._earlier[-1][0] == index:
@@ -45,7 +45,7 @@ class Contexts:
             self._earlier.popleft()
 
     def begin(self, key: str, index: int, chance: random.Random) -> Start | None:
-        """A long beginning of a conversation; None while there is too little to make it of."""
+        """A long beginning of a conversation; None while too little text is there."""
         wanted = round(math.exp(chance.uniform(*map(math.log, self._size))))
         if self._documents:
             return self._document(key, wanted, chance)
@@ -63,7 +63,7 @@ class Contexts:
         return Start(key, Opening("context"), tuple(messages))
 
     def _document(self, key: str, wanted: int, chance: random.Random) -> Start:
-        """The user's message begins with a document, and the target writes what the user asks of it."""
+        """A user's message that begins with a document; the target writes the question about it."""
         text = chance.choice(self._documents)
         at = chance.randrange(max(1, len(text) - _CHARACTERS * wanted // 2))
         at = text.rfind("\n", 0, at) + 1  # at the beginning of a line
@@ -73,7 +73,7 @@ class Contexts:
 
 
 def _texts(path: Path) -> list[str]:
-    """The document in a text file, or those of JSONL with ``text``."""
+    """The document in a text file, or the ``text`` of each line of a JSONL file."""
     try:
         whole = path.read_text(encoding="utf-8")
         texts = [whole]

@@ -24,7 +24,7 @@ from outrider_train.data.documents import Line
 if TYPE_CHECKING:
     from outrider.llm import LLM
 
-_HOPELESS = 300  # conversations of the target's own in a row that came to nothing
+_HOPELESS = 300  # consecutive conversations of the target's own without an answer to keep
 _REPORT_S = 60.0  # seconds between two reports
 
 
@@ -37,7 +37,7 @@ class Tell(Protocol):
 
 
 class Conversations:
-    """Those given, then the target's own. ``enough`` once all is there that was asked for."""
+    """Answers the given prompts, then the target's own, until the requested number is reached (``enough``)."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Conversations:
 
     @property
     def _goal(self) -> int:
-        """Tokens if so many are asked for, else conversations."""
+        """The goal in tokens where a number of tokens is requested, else in conversations."""
         own = self._effort.own or 0
         return self._effort.tokens or len(self._given) + own
 
@@ -147,7 +147,7 @@ class Conversations:
         return index, author.script(start, chance)
 
     def _wanted(self) -> int:
-        """Conversations to have begun beyond those written, by what those were worth: the end wastes few."""
+        """Conversations to begin beyond those written, by the mean yield of those: few are wasted at the end."""
         t, e = self._tally, self._effort
         wanted = math.inf
         if e.tokens is not None:
@@ -172,7 +172,7 @@ class Conversations:
             self._reported = time.monotonic()
 
     def _write(self, index: int, found: Conversation) -> None:
-        """Decide on duplicates, now that everything before is known, and write."""
+        """Drop duplicates of earlier conversations, and write the rest."""
         answers, dropped = found.answers, found.dropped
         reason = None if found.prompt is None or self._options.keep_all else self._known.find(found.prompt)
         if reason is not None:
@@ -194,14 +194,14 @@ class Conversations:
         self._tell(f"{speed:,.0f} tokens/s, {self._tally.dropped_share:.0%} left out", self._done - before)
 
     def _source(self, index: int) -> dict[str, str]:
-        """Where a conversation comes from, as its records say: the category is that of the given line."""
+        """The origin of a conversation, for its records: the category is that of the given line."""
         if index >= len(self._given):
             return {"source": "own"}
         category = self._given[index].category
         return {"source": "given"} | ({} if category is None else {"category": category})
 
     def _note(self, record: dict[str, Any]) -> None:
-        """A record that is on the disk."""
+        """Count a record that is on the disk."""
         if "reason" in record:
             self._tally.drop(record)
             return
@@ -224,7 +224,7 @@ def _of_line(key: str, line: Line, tokenizer: Tokenizer) -> Start:
 
 
 def _earlier(path: Path) -> dict[str, Any]:
-    """Time and tokens of the runs before; nothing where no report tells."""
+    """Time and tokens of earlier runs, from their report; empty without a report."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return {"seconds": float(found["seconds"]), "generated_tokens": int(found["generated_tokens"])}

@@ -1,4 +1,4 @@
-"""Many conversations at once: as soon as one gets its turn, its next one is queued, and the engine never waits."""
+"""Many conversations at once: a finished turn queues the conversation's next one, so the engine never waits."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def converse(
     finished: Callable[[int, Conversation], None],
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Run the scripts of ``begin``, as many at once as the engine has places, until it has no more, or ``stop``.
+    """Run the scripts that ``begin`` returns, one per free place of the engine, until none is left or ``stop``.
 
-    ``begin`` is asked whenever a place is free. None: nothing now; it is asked again when something has finished.
-    ``finished`` gets each number with what its script came to, in whichever order they end.
+    ``begin`` is called whenever a place is free. After None, it is called again once a script has finished.
+    ``finished`` gets the number and the conversation of each script, in the order in which scripts end.
 
     Raises:
-        OutriderError: a request failed, as for a model whose output is not a number.
+        OutriderError: a request failed, for example because the model's logits are not finite.
     """
     running: dict[str, tuple[int, Script, Request, Ask]] = {}
 

@@ -1,4 +1,4 @@
-"""What is left out: loops, prompts seen before, and prompts that contain a question of a benchmark."""
+"""Filters: loops, prompts seen before, and prompts that contain a question of a benchmark."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from outrider.errors import ConfigError
 _LOOP_GRAM, _LOOP_SHARE, _LOOP_LEAST = 8, 0.3, 24
 
 _GRAM = 5  # characters of a shingle
-_BANDS, _ROWS = 8, 4  # 32 hashes: texts whose shingles are half the same are compared, two times in five
-_ALIKE = 0.7  # share of equal hashes from which on two texts are the same: an estimate of Jaccard's index
+_BANDS, _ROWS = 8, 4  # 32 hashes: texts that share half of their shingles are compared with probability 0.4
+_ALIKE = 0.7  # least share of equal hashes of near duplicates: an estimate of Jaccard's index
 _LONG = 2000  # characters
 _PRIME = (1 << 31) - 1
 
 _OVERLAP = 13  # words in a row
 _WORD = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af]|[^\W\u2e80-\u9fff\uac00-\ud7af]+")
-"""A word, or a character of a script that writes none apart."""
+"""A word, or a character of a script without spaces between words."""
 
 
 def loops(ids: Sequence[int]) -> bool:
-    """Whether more than 30% of the 8-grams of ``ids`` have come before; of fewer than 24 tokens never."""
+    """Whether more than 30% of the 8-grams of ``ids`` repeat earlier ones; False below 24 tokens."""
     if len(ids) < _LOOP_LEAST:
         return False
     grams = [tuple(ids[i : i + _LOOP_GRAM]) for i in range(len(ids) - _LOOP_GRAM + 1)]
@@ -35,20 +35,20 @@ def loops(ids: Sequence[int]) -> bool:
 
 
 class LoopWatch:
-    """Tells early that ``loops`` will be true of a text in the making, whatever is still to come.
+    """Tells early that ``loops`` will be true of an unfinished text, however it continues.
 
-    That is once the 8-grams that have come before are too many for the longest text there can be.
+    This holds once the repeated 8-grams exceed 30% of those in the longest possible text.
     """
 
     def __init__(self, most: int, before: Sequence[int] = ()) -> None:
-        """``most``: tokens of the whole text at most. ``before``: those it begins with."""
+        """``most``: tokens of the longest possible text. ``before``: its first tokens."""
         self._grams = max(1, most - _LOOP_GRAM + 1)
         self._ids = list(before)
         self._before, self._read = len(before), 0
         self._seen: set[tuple[int, ...]] = set()
 
     def __call__(self, output: Sequence[int]) -> bool:
-        """``output``: all that has come behind ``before`` so far."""
+        """``output``: the tokens after ``before`` so far."""
         self._ids += output[len(self._ids) - self._before :]
         for i in range(self._read, len(self._ids) - _LOOP_GRAM + 1):
             self._seen.add(tuple(self._ids[i : i + _LOOP_GRAM]))
@@ -58,11 +58,11 @@ class LoopWatch:
 
 
 class Duplicates:
-    """Prompts that were kept, by content and by MinHash (Broder 1997) of their 5-grams of characters.
+    """Kept prompts, by content and by MinHash (Broder 1997) of their 5-grams of characters.
 
-    32 hashes in 8 bands of 4: a text is compared with those that share a band, and is a near duplicate of one with
-    which it shares 70% of the hashes. Long texts, which may ask different things of one document, are compared by
-    content alone. Some 500 bytes a prompt.
+    32 hashes in 8 bands of 4: a text is compared with the texts that share a band, and is a near duplicate of a text
+    that has 70% of its hashes. Long texts, which may ask different questions about one document, are compared by
+    content alone. About 500 bytes per prompt.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Duplicates:
         return None
 
     def add(self, text: str) -> None:
-        """Of texts that share a band, the first stands for it."""
+        """Add a kept prompt; of texts that share a band, only the first is compared."""
         plain = _plain(text)
         self._exact.add(plain)
         if len(text) > _LONG:
@@ -103,10 +103,10 @@ class Duplicates:
 
 
 class Excluded:
-    """Questions that no prompt may contain: none of their 13-grams of words, and no shorter one as a whole."""
+    """Questions that no prompt may contain: no 13-gram of their words, and no shorter question as a whole."""
 
     def __init__(self, paths: Sequence[Path] = ()) -> None:
-        """Raises ``ConfigError`` for a file that cannot be read, or has no question."""
+        """Raises ``ConfigError`` for a file that is unreadable or has no question."""
         self._grams: dict[int, set[tuple[str, ...]]] = {}  # by length
         for path in paths:
             texts = list(questions(path))
@@ -118,7 +118,7 @@ class Excluded:
                     self._grams.setdefault(len(gram), set()).add(gram)
 
     def contains(self, text: str) -> bool:
-        """Whether ``text`` has one of them. Questions below 4 words count only where they are all of it."""
+        """Whether ``text`` contains a question. A question below 4 words must be the whole text."""
         words = _words(text)
         return any(
             (length >= 4 or length == len(words)) and not known.isdisjoint(_grams(words, length))
@@ -127,7 +127,7 @@ class Excluded:
 
 
 def questions(path: Path) -> Iterator[str]:
-    """What users say in the JSONL file ``path``, or each paragraph of a text file."""
+    """The users' messages in the JSONL file ``path``, or the paragraphs of a text file."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

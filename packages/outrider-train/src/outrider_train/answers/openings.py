@@ -1,4 +1,4 @@
-"""How conversations begin, so that the target does not always write of the same: languages, code, tasks."""
+"""Openings of conversations, which vary the target's topics: languages, code, tasks."""
 
 from __future__ import annotations
 

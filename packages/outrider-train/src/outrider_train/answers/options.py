@@ -1,4 +1,4 @@
-"""What answers are asked for. All but ``Effort`` decides what they are, and is noted in their folder."""
+"""Options of ``outrider train answers``. All except ``Effort`` determine the answers; their folder records them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def parse_range(name: str, text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """What the answers are, beside the model. The same options give the same answers, whatever the ``Effort``."""
+    """Options that, with the model, determine the answers, independently of the ``Effort``."""
 
     prompts: tuple[Path, ...] = ()  # files of prompts to answer; the target's own come after them
     documents: tuple[Path, ...] = ()  # texts that long contexts are made of; none: earlier conversations
@@ -48,7 +48,7 @@ class AnswerOptions:
     turns: tuple[int, int] = (1, 1)  # of a conversation, fewest and most
     system_share: float = 0.3  # of the target's own conversations that begin with one of ``openings.OPENINGS``
     context: tuple[int, int] | None = None  # tokens of a long context, fewest and most
-    context_share: float = 0.1  # of the target's own conversations that have one
+    context_share: float = 0.1  # of the target's own conversations that have a long context
     seed: int = 0
     keep_all: bool = False  # answer each given prompt as it is: no filters
 
@@ -71,13 +71,13 @@ class AnswerOptions:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much, and how. None of it changes an answer, so that a later run may choose anew."""
+    """Amount of work. No field changes an answer, so a later run may use other values."""
 
-    own: int | None = None  # conversations of the target's own to keep; None: as many as ``tokens`` need
-    tokens: int | None = None  # of answers to keep; None: as many as there are
+    own: int | None = None  # the target's own conversations to keep; None: enough for ``tokens``
+    tokens: int | None = None  # of answers to keep; None: no limit
     shard_lines: int = 2000
     stop: Callable[[], bool] = lambda: False
-    """Asked before each step of the engine; true ends the run in order."""
+    """Called before each step of the engine; True ends the run in order."""
 
     def __post_init__(self) -> None:
         for name in ("own", "tokens", "shard_lines"):

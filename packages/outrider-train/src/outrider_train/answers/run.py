@@ -1,4 +1,4 @@
-"""``outrider train answers``, and ``--regenerate``: fill a folder, and go on where a run was."""
+"""``outrider train answers``, and ``--regenerate``: fill a folder with answers, or resume an earlier run."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def write_answers(
     engine: Mapping[str, Any] | None = None,
     tell: Tell | None = None,
 ) -> dict[str, Any]:
-    """Fill the folder ``out``; what its ``report.json`` says. The same call goes on where a run was stopped or killed.
+    """Fill the folder ``out``, and return its ``report.json``. The same call resumes a stopped or killed run.
 
     Args:
-        llm: an engine that is loaded already; else one is made with the options ``engine``, if anything is to be done.
-        tell: hears of each conversation that is written.
+        llm: a loaded engine; None: one is made with the options ``engine``, unless the folder is complete.
+        tell: is called for each written conversation.
 
     Raises:
         ConfigError: data or options are wrong or belong to another folder, or the target writes nothing of use.
-        CapacityError: the disk is full; what is written stays, and can be gone on with.
+        CapacityError: the disk is full; written conversations stay, and a later call resumes.
     """
     from outrider.llm import LLM
     from outrider.tokenizer.tokenizer import Tokenizer
@@ -58,7 +58,7 @@ def write_answers(
     try:
         run = Conversations(tokenizer, given, shards, options, effort, tell or _Quiet())
         if not run.enough:
-            # Conversations differ in length: a paged cache holds more of them.
+            # Conversations differ in length: a paged cache holds more conversations.
             own = {"max_batch_size": BATCH, "draft": "none", "kv_cache": "paged", **(engine or {})}
             run.go(llm or LLM(model, **own))
         shards.flush()
@@ -92,7 +92,7 @@ def regenerate_answers(
 
 
 def _settings(model: str, dtype: str, options: AnswerOptions) -> dict[str, Any]:
-    """What identifies the answers; files by their content."""
+    """The options that determine the answers, with files by their content."""
     files = {name: [_digest(path) for path in getattr(options, name)] for name in ("prompts", "documents", "exclude")}
     return {"model": Path(model).name, "dtype": dtype, **asdict(options), **files}
 

@@ -1,7 +1,7 @@
-"""One conversation, as a generator: it asks the target for turns, and ends with what is to be kept.
+"""One conversation, as a generator: it asks the target for turns, and returns the answers to keep.
 
-What it asks depends on the model, the options and its key alone, and each turn is sampled with a seed of its own. So a
-conversation is the same in any company, in any order, and after any interruption.
+Its requests depend on the model, the options and its key alone, and each turn is sampled with its own seed. So a
+conversation is the same in any batch, in any order, and after any interruption.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from outrider_train.answers.user_turn import UserTurns
 
 Message = Mapping[str, Any]
 
-_ROOM = 16  # tokens that an answer has at least, or all that it may have
+_ROOM = 16  # least tokens of room for an answer, if ``max_tokens`` is not smaller
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What the target shall continue."""
+    """A request to the target: text to continue."""
 
     ids: Sequence[int]
     params: SamplingParams
     in_vain: Callable[[Sequence[int]], bool] = lambda output: False
-    """Whether an output that begins like this will be left out in any case; it need not be continued then."""
+    """Whether an output with this beginning will certainly be dropped, so that it need not be continued."""
 
 
 @dataclass
 class Conversation:
-    """``answers``: lines for the shards. ``prompt``: the first user's message, as long as it passes the filters."""
+    """``answers``: lines for the shards. ``prompt``: the user's first message, if it passes the filters."""
 
     kind: str
     prompt: str | None = None
     answers: list[dict[str, Any]] = field(default_factory=list)
     dropped: list[dict[str, Any]] = field(default_factory=list)  # {"reason", "turn", "text"}
-    generated: int = 0  # tokens, prompts' and dropped ones too
+    generated: int = 0  # tokens, including those of prompts and of dropped texts
 
 
 Script = Generator[Ask, Request, Conversation]
@@ -51,9 +51,9 @@ Script = Generator[Ask, Request, Conversation]
 
 @dataclass(frozen=True)
 class Start:
-    """What a conversation begins with. ``user``: the whole first message of the user; None: the target writes it."""
+    """The beginning of a conversation. ``user``: the user's whole first message; None: the target writes it."""
 
-    key: str  # of its own seed
+    key: str  # of the conversation's own seed
     opening: Opening = PLAIN
     messages: tuple[Message, ...] = ()
     user: str | None = None
@@ -66,25 +66,25 @@ class Author:
 
     tokenizer: Tokenizer
     options: AnswerOptions
-    context: int  # tokens that the model reads at most
+    context: int  # the most tokens that the model reads
     turns: UserTurns | None
     excluded: Excluded
     known: Callable[[str], bool] = lambda prompt: False
-    """Whether a prompt is a duplicate for sure: it saves an answer, and changes nothing else."""
+    """Whether a prompt is certainly a duplicate. A True saves an answer, and changes nothing else."""
 
     def chance(self, key: str) -> random.Random:
-        """A conversation's own dice."""
+        """A random generator for the conversation ``key`` alone."""
         return random.Random(f"{self.options.seed}:{key}")
 
     def opening(self, chance: random.Random) -> Opening:
-        """How a conversation of the target's own begins."""
+        """The opening of a conversation whose prompt the target writes."""
         if chance.random() >= self.options.system_share or self.turns is None:
             return PLAIN
         found = chance.choice(OPENINGS)
         return found if self.turns.takes_system else Opening(found.kind, None, found.start)
 
     def script(self, start: Start, chance: random.Random) -> Script:
-        """The conversation that ``start`` begins. ``chance``: as of ``chance``, wherever the choice of it left off."""
+        """The conversation that ``start`` begins. ``chance``: its generator, after the choice of ``start``."""
         o, found = self.options, Conversation(start.opening.kind)
         wanted = chance.randint(*o.turns) if not start.ids and self.turns is not None else 1
         messages = list(start.messages)
@@ -113,7 +113,7 @@ class Author:
     def _prompt(
         self, start: Start, messages: Sequence[Message], turn: int, found: Conversation
     ) -> Generator[Ask, Request, str | None]:
-        """The user's message, as the target writes it; None where it is to be left out."""
+        """The user's message, written by the target; None if the filters drop it."""
         assert self.turns is not None, "a model without a chat template is given its prompts"
         o = self.options
         place = self.turns.open(messages, start.opening.start if turn == 0 else "")
@@ -146,7 +146,7 @@ class Author:
     def _answer(
         self, start: Start, messages: Sequence[Message], user: str, turn: int, greedy: bool, found: Conversation
     ) -> Generator[Ask, Request, str | None]:
-        """The answer to the last message; None where the conversation ends with it, or without it."""
+        """The answer to the last message; None where the conversation ends, with or without this answer."""
         o = self.options
         ids = list(start.ids) or self.tokenizer.encode_chat(messages)
         room = self.context - len(ids) - 1
@@ -181,7 +181,7 @@ class Author:
 
 
 def _of_prompt(written: str, own: str, ended: bool, ids: Sequence[int]) -> str | None:
-    """Why a prompt is left out, if it is."""
+    """The reason to drop a prompt; None to keep it."""
     if not own.strip():
         return "empty prompt"
     if loops(ids):

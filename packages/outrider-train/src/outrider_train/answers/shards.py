@@ -1,13 +1,13 @@
-"""The folder of answers, which a killed run leaves in order.
+"""The folder of answers, which stays consistent when a run is killed.
 
-    settings.json          what the answers are of; a run goes on only with the same
-    answers-00000.jsonl    lines in order of ``index``, the conversation's; each turn's answer is a line.
-                           ``of`` counts the conversation's lines in all files
-    dropped.jsonl          what was left out and why: {"index", "of", "turn", "reason", "text"}
+    settings.json          the model and options; a run resumes only with the same
+    answers-00000.jsonl    a line per turn's answer, in order of the conversation's ``index``.
+                           ``of``: the conversation's number of lines in all files
+    dropped.jsonl          dropped texts with reasons: {"index", "of", "turn", "reason", "text"}
     report.json            counts
 
-A conversation is written once all before it are, so the files alone say where a run was: the first index whose
-lines are not all there. A line that was cut short, and what lies behind such a gap after a power failure, is removed.
+A conversation is written after all earlier ones, so the files alone tell where a run resumes: at the first index whose
+lines are incomplete. A truncated line, and everything after such a gap left by a power failure, is removed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PATTERN = "answers-*.jsonl"
 
 
 def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The complete lines of a file, each with the byte it ends at; none for a file that is not there."""
+    """The complete lines of a file, each with its end in bytes; none for a missing file."""
     try:
         with path.open("rb") as file:
             end = 0
@@ -45,10 +45,10 @@ def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 class Shards:
-    """Reads what is there, then appends."""
+    """Reads the existing lines of a folder, then appends."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], lines: int) -> None:
-        """``lines``: of a shard, at least; a conversation is not divided.
+        """``lines``: the least lines of a shard; a conversation is not divided.
 
         Raises ``ConfigError`` where the folder was begun with other settings, another run fills it, or it cannot be
         written.
@@ -73,7 +73,7 @@ class Shards:
             raise
 
     def resume(self, tell: Callable[[dict[str, Any]], None]) -> int:
-        """Give ``tell`` each record of the conversations that are complete; the index to go on with."""
+        """Give ``tell`` each record of the complete conversations, and return the first index that is missing."""
         answers, dropped = sorted(self.folder.glob(PATTERN)), self.folder / "dropped.jsonl"
         missing: dict[int, int] = {}  # records of each conversation
         for path in (*answers, dropped):
@@ -87,7 +87,7 @@ class Shards:
         return first
 
     def _keep(self, path: Path, first: int, tell: Callable[[dict[str, Any]], None]) -> int:
-        """Remove what is of the conversation ``first`` or later; the lines that are left."""
+        """Remove the lines of conversations ``first`` and later, and return the number of lines left."""
         end = lines = 0
         for after, record in self._records(path):
             if record["index"] >= first:
@@ -100,7 +100,7 @@ class Shards:
         return lines
 
     def write(self, index: int, answers: list[dict[str, Any]], dropped: list[dict[str, Any]]) -> None:
-        """Append a conversation. Raises ``CapacityError`` if the disk is full; what is there stays usable."""
+        """Append a conversation. Raises ``CapacityError`` if the disk is full; earlier lines stay usable."""
         if answers and self._lines >= self._most:
             self.flush()
             self._shard, self._lines = self._shard + 1, 0
@@ -110,7 +110,7 @@ class Shards:
         self._lines += len(answers)
 
     def flush(self) -> None:
-        """Have it all on the disk, and let go of the files."""
+        """Flush everything to the disk, and close the files."""
         while self._files:
             path, file = self._files.popitem()
             try:
@@ -120,7 +120,7 @@ class Shards:
                 raise self._failed(path, error) from None
 
     def close(self) -> None:
-        """Let another run have the folder."""
+        """Close the files, and release the folder's lock."""
         self._lock.release()
 
     def report(self, value: Mapping[str, Any]) -> None:
@@ -128,7 +128,7 @@ class Shards:
         self._replace(self.folder / "report.json", value)
 
     def _records(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Records and the bytes they end at, up to what is none, as a power failure may leave."""
+        """The records of a file with their ends in bytes, up to the first malformed one."""
         for end, line in whole_lines(path):
             try:
                 record = json.loads(line)

@@ -1,4 +1,4 @@
-"""Counts of what was written, out of its lines alone, and how long the rest will take."""
+"""Counts of the written lines, from the lines alone, and a forecast of the remaining time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _TOPICS = 20  # keywords that are reported
-_MOST_WORDS = 50_000  # kept while counting; the rarest half goes
+_MOST_WORDS = 50_000  # kept while counting; beyond this, the rarer half is dropped
 _SCRIPTS = (
     ("chinese", r"[\u4e00-\u9fff]"), ("japanese", r"[\u3040-\u30ff]"), ("korean", r"[\uac00-\ud7af]"),
     ("russian", r"[\u0400-\u04ff]"), ("arabic", r"[\u0600-\u06ff]"), ("hindi", r"[\u0900-\u097f]"),
@@ -34,7 +34,7 @@ _CODE = re.compile(r"```|^\s*(?:def|class|import|from|return|function|#include|p
 
 
 def language(text: str) -> str:
-    """A guess: by script, else by the most frequent words of six languages; ``other`` where none of them is there."""
+    """A guess by script, else by the most frequent words of six languages; ``other`` where no such word occurs."""
     counts = {name: len(re.findall(pattern, text)) for name, pattern in _SCRIPTS}
     letters = sum(map(str.isalpha, text))
     if counts["japanese"] * 10 > letters:
@@ -44,13 +44,13 @@ def language(text: str) -> str:
         return best
     words = Counter(re.findall(r"[^\W\d_]+", text.lower()))
     scores = {name: sum(words[word] for word in stop) for name, stop in _STOP_WORDS.items()}
-    # English has more words here, so that topics have fewer: it wins no ties.
+    # English lists more words, which keeps them out of the topics, and therefore loses ties.
     best = max(reversed(scores), key=lambda name: scores[name])
     return best if scores[best] else "other"
 
 
 def has_code(text: str) -> bool:
-    """Whether there is a fence, or a line that begins as one of a program."""
+    """Whether ``text`` has a code fence, or a line that begins as a line of a program."""
     return _CODE.search(text) is not None
 
 
@@ -71,11 +71,11 @@ class Tally:
     kinds: Counter[str] = field(default_factory=Counter)
     turns: Counter[int] = field(default_factory=Counter)
     languages: Counter[str] = field(default_factory=Counter)
-    categories: Counter[str] = field(default_factory=Counter)  # answers to given lines that have each
-    words: Counter[str] = field(default_factory=Counter)  # prompts that have each
+    categories: Counter[str] = field(default_factory=Counter)  # answers to given lines, by category
+    words: Counter[str] = field(default_factory=Counter)  # prompts, by word
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """An answer."""
+        """Count an answer."""
         first = line["turn"] == 0
         messages = line.get("messages")
         prompt = messages[-2]["content"] if messages else line["prompt"]
@@ -99,17 +99,17 @@ class Tally:
             self.words = Counter(dict(self.words.most_common(_MOST_WORDS // 2)))
 
     def drop(self, record: Mapping[str, Any]) -> None:
-        """What was left out."""
+        """Count a dropped text."""
         self.dropped[record["reason"]] += 1
         self.dropped_conversations += record["turn"] == 0
 
     @property
     def dropped_share(self) -> float:
-        """Of the conversations, those of which nothing is left."""
+        """The share of conversations without a kept answer."""
         return self.dropped_conversations / max(1, self.dropped_conversations + self.conversations)
 
     def report(self) -> dict[str, Any]:
-        """What ``report.json`` says of the lines."""
+        """The counts for ``report.json``."""
         n = max(1, self.answers)
         return {
             "conversations": self.conversations,
@@ -133,7 +133,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Forecast:
-    """``done`` of ``goal``, of which ``before`` were there when the run began; ``goal`` None: not known."""
+    """``done`` of ``goal`` (None: unknown), ``before`` of them from earlier runs."""
 
     goal: int | None
     before: int
@@ -142,12 +142,12 @@ class Forecast:
 
     @property
     def rate(self) -> float | None:
-        """Done in a second of this run."""
+        """Progress of this run per second; None while unknown."""
         return (self.done - self.before) / self.seconds if self.done > self.before and self.seconds > 0 else None
 
     @property
     def left(self) -> float | None:
-        """Seconds until the goal, at this run's rate; None while nothing is known."""
+        """Seconds until the goal at this run's rate; None while unknown."""
         if self.goal is None or self.rate is None:
             return None
         return max(0, self.goal - self.done) / self.rate

@@ -1,10 +1,10 @@
-"""Where a chat template lets the user speak, so that the target can write the user's part (Magpie, Xu et al. 2024).
+"""Where the user's turn begins in a chat template, so that the target can write it (Magpie, Xu et al. 2024).
 
     <|im_start|>user\\n | What is ... ? | <|im_end|>\\n<|im_start|>assistant\\n
     opening             | written       | ends
 
-Nothing is known of the template but what it renders. The opening is the longest beginning that the token ids of the
-same conversation share whatever the user says, and so never ends within a token that joins it with the user's words.
+Only the template's output is examined. The opening is the longest beginning that the token ids of the
+same conversation share for every message of the user, so it never ends inside a token that joins both.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from outrider.tokenizer.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
 
-_WORDS = ("a", "The", "42", "(", "é")  # what a user may begin with
-_LATER_WORDS = (" a", ", the", "\n", "? 42")  # and go on with, behind first words
-_PROBE = "Zq7probe7qZ"  # that no template writes itself
-_LONG = 200  # characters of first words that hardly come again
-_STOP = 24  # characters of a template's text by which a turn's end is known
+_WORDS = ("a", "The", "42", "(", "é")  # possible first words of a user
+_LATER_WORDS = (" a", ", the", "\n", "? 42")  # possible continuations of first words
+_PROBE = "Zq7probe7qZ"  # text that occurs in no template
+_LONG = 200  # characters of first words above which a turn is not cached
+_STOP = 24  # characters of a template's text that mark a turn's end
 
 
 @dataclass(frozen=True)
 class UserTurn:
-    """``ids``: to continue. ``written``: the part of them that is the user's first words already."""
+    """``ids``: tokens to continue. ``written``: their last part, the user's first words."""
 
     ids: tuple[int, ...]
     written: tuple[int, ...]
@@ -37,7 +37,7 @@ class UserTurn:
 class UserTurns:
     """The user's turns of one model's conversations.
 
-    Raises ``ConfigError`` where the model has no chat template, or one that does not write what the user says.
+    Raises ``ConfigError`` where the model has no chat template, or the template does not render the user's text.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -66,7 +66,7 @@ class UserTurns:
         self.takes_system = self._takes_system()
 
     def open(self, messages: Sequence[Message], start: str = "") -> UserTurn:
-        """The turn that follows ``messages``; ``start``: its first words."""
+        """The user's turn that follows ``messages``; ``start``: its first words."""
         if any(message["role"] != "system" for message in messages) or len(start) > _LONG:
             return self._find(messages, start)
         key = (*(str(message["content"]) for message in messages), start)
@@ -89,7 +89,7 @@ class UserTurns:
         return tuple(ids)
 
     def _until_special(self, text: str) -> tuple[str, tuple[int, ...]]:
-        """``text`` up to its first control token, without spaces around; and that token, if there is one."""
+        """``text`` up to its first control token, stripped, and the ids of that token, () if there is none."""
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         end = next((i for i, token in enumerate(ids) if token in self._tokenizer.special_ids), len(ids))
         return self._tokenizer.decode(ids[:end]).strip(), tuple(ids[end : end + 1])

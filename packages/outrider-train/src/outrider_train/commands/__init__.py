@@ -1,4 +1,4 @@
-"""``outrider train``: make draft sources: tables, heads and draft models, and what they learn from."""
+"""``outrider train``: make draft sources: tables, heads and draft models, and their training data."""
 
 from __future__ import annotations
 

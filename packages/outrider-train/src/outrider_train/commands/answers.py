@@ -1,4 +1,4 @@
-"""``outrider train answers``: what drafts learn from, written by the target itself."""
+"""``outrider train answers``: training data for drafts, written by the target."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def answers(
     given: Given,
     as_json: o.AsJson = False,
 ) -> None:
-    """Let the target write prompts and answer them, to train drafts on what they will meet.
+    """Let the target write prompts and answer them, as training data for drafts.
 
-    Loops, duplicates and what --exclude names are left out, and counted. Files may be several, each with its flag.
-    Ctrl-C ends it in order; the same command goes on, and --own or --tokens may be larger then.
+    Loops, duplicates and the questions of --exclude are left out, and counted. Repeat a flag for several files.
+    Ctrl-C stops it in order; the same command resumes, if wanted with a larger --own or --tokens.
 
     Example: outrider train answers --tokens 10M --turns 1-3 --out answers, then outrider train eagle --data answers
     """

@@ -1,4 +1,4 @@
-"""Options that the training commands share, and what they do with them. Defaults come from ``outrider_train``."""
+"""Options that the training commands share, and their meaning. Defaults come from ``outrider_train``."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def parse_size(text: str) -> int:
 
 
 def log(line: str) -> None:
-    """A line of progress on stderr; on a terminal, a step's line takes the place of the one before."""
+    """Write a line of progress to stderr; on a terminal, a step's line replaces the one before."""
     if not sys.stderr.isatty():
         print(line, file=sys.stderr, flush=True)
         return
@@ -95,7 +95,7 @@ def log(line: str) -> None:
 
 @dataclass
 class Shared:
-    """What every training command takes."""
+    """The options of every training command."""
 
     setup: TrainingSetup
     train: TrainOptions
@@ -210,7 +210,7 @@ def _make(
 
 
 def run(trainer: Trainer, name: str, setup: TrainingSetup) -> None:
-    """Train, measure, and tell. Ctrl-C ends the training after its step, and what is there is measured.
+    """Train, measure, and report. Ctrl-C ends the training after its step; the best draft so far is measured.
 
     Raises:
         typer.Exit: with 130, after Ctrl-C.

@@ -19,10 +19,10 @@ def datastore(
     model: o.Model = o.DEFAULT_MODEL,
     as_json: o.AsJson = False,
 ) -> None:
-    """Sort answers by what precedes each of their tokens, so that suffix drafts from them.
+    """Index answers by the text before each token, for the draft source suffix.
 
-    It takes seconds: nothing is trained. Any texts will do that resemble what the model is going to say; best are its
-    own answers.
+    It takes seconds: nothing is trained. Any texts similar to the model's answers will do; its own
+    answers are best.
 
     Example: outrider train answers --tokens 500k --out answers, then outrider train datastore --data answers -o
     answers.safetensors, then outrider generate --datastore answers.safetensors -p "..."

@@ -34,7 +34,7 @@ def import_(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")],
     target: c.Target = c.DEFAULT_MODEL,
 ) -> None:
-    """Make a published head one of your own, to train it further. --heads takes it as it is.
+    """Convert a published head, to train it further. For drafting, --heads takes it as published.
 
     Example: outrider train import their-eagle --out my-eagle --target org/target
     """

@@ -1,4 +1,4 @@
-"""JSONL of prompts, chats, texts or token ids, to documents: token ids and where the answer starts."""
+"""JSONL of prompts, chats, texts or token ids, to documents: token ids and the start of the answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outrider.utils.json_files import shown
 Message = Mapping[str, Any]
 
 CATEGORY = "category "
-"""Begins the tag of a document whose line has a category."""
+"""Prefix of the tag that holds a document's category."""
 _LONGEST_CATEGORY = 60  # characters
 
 
@@ -26,12 +26,12 @@ class Document:
 
     ids: tuple[int, ...]
     start: int
-    tags: tuple[str, ...] = field(default=(), compare=False)  # what its line tells, for reports
+    tags: tuple[str, ...] = field(default=(), compare=False)  # kinds and category of its line, for reports
 
 
 @dataclass(frozen=True)
 class Line:
-    """A parsed line: ``document`` where it can be trained on as it is, ``prompt`` where it can be answered.
+    """A parsed line: ``document`` if it can be trained on, ``prompt`` if it can be answered.
 
     ``messages``: of the prompt, where it is a chat. ``category``: as the line names it.
     """
@@ -48,7 +48,7 @@ def read_data(path: Path, tokenizer: Tokenizer) -> list[Line]:
     A line is an object with ``prompt_ids`` and ``answer_ids``; ``messages`` (a chat, its last message the answer, or
     not answered yet), or ShareGPT's ``conversations``; ``text``; ``prompt`` or ``question``; or ``turns`` (a list of
     user messages, the first is taken). It may also have a ``category``. A folder of answers may still be written to:
-    a line that has no end yet is left out.
+    an unfinished last line is left out.
 
     Raises ``ConfigError`` naming file and line for anything else, and for a file without lines.
     """
@@ -73,7 +73,7 @@ def _read_folder(folder: Path, tokenizer: Tokenizer) -> list[Line]:
 
 
 def _objects(path: Path, *, whole: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """``whole``: without what stands behind the last end of line."""
+    """The numbered objects of a JSONL file. ``whole``: without the text after the last end of line."""
     try:
         texts = path.read_bytes().split(b"\n")[: -1 if whole else None]
     except OSError as error:
@@ -108,7 +108,7 @@ def _category(raw: Mapping[str, Any], where: str) -> str | None:
 
 
 def _tags(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a line tells of its chat, answer and category, as far as it does."""
+    """Tags of a line: its kind of chat and answer and its category, if it names them."""
     found = []
     messages = raw.get("messages", raw.get("conversations"))
     if isinstance(messages, list):
@@ -148,7 +148,7 @@ def _parse(raw: dict[str, Any], tokenizer: Tokenizer, where: str) -> Line:
 
 
 def _prompt_ids(prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """As a user's message where the model has a chat template, else as it is."""
+    """The ids of ``prompt``, as a user's message where the model has a chat template."""
     if tokenizer.chat_template is None:
         return tuple(tokenizer.encode(prompt))
     return tuple(tokenizer.encode_chat([{"role": "user", "content": prompt}]))
@@ -177,7 +177,7 @@ def _chat(messages: object, tokenizer: Tokenizer, where: str) -> Line:
     if not answered:
         return Line(None, prompt, asked)
     whole = tuple(tokenizer.encode_chat(messages, add_generation_prompt=False))
-    if whole[: len(prompt)] != prompt:  # a template that writes an open turn otherwise than a closed one
+    if whole[: len(prompt)] != prompt:  # the template renders an open turn unlike a closed one
         raise ConfigError(f"{where}: the chat template does not continue its own prompt: use prompt_ids and answer_ids")
     return Line(Document(whole, len(prompt)), prompt, asked)
 
@@ -193,9 +193,9 @@ def _ids(value: object, tokenizer: Tokenizer, where: str) -> tuple[int, ...]:
 
 
 def trainable(lines: Sequence[Line], max_length: int, where: Path) -> list[Document]:
-    """The documents that can teach something: at least three tokens, cut at ``max_length``.
+    """The documents of at least three tokens, cut at ``max_length``.
 
-    Raises ``ConfigError`` where a line has no answer yet, or nothing is left.
+    Raises ``ConfigError`` where a line has no answer, or no document is left.
     """
     documents = []
     for line in lines:
@@ -212,7 +212,7 @@ def trainable(lines: Sequence[Line], max_length: int, where: Path) -> list[Docum
 def split(documents: Sequence[Document], share: float, seed: int) -> tuple[list[int], list[int]]:
     """Indices for training and for validation; a document's side depends on its content and the seed alone.
 
-    So the split survives documents being added, and copies of one document never fall on both sides.
+    So adding documents moves no other, and copies of one document never fall on both sides.
     """
     train: list[int] = []
     held_out: list[int] = []

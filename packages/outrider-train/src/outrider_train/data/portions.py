@@ -1,10 +1,10 @@
-"""``--one-pass``: every document is trained on once; answers that come later are the next portion of the same run.
+"""``--one-pass``: every document is trained on once; answers added later are the next portion of the same run.
 
     documents   0 ........ 812 | 813 ..... 1,950 | 1,951 ...
     portions    the first run  | --resume        | --resume
 
-The state notes where each portion ends, and a fingerprint of everything up to there, so that a killed portion goes on
-with its own documents, however many have come since.
+The state records each portion's end and a fingerprint of all documents up to it, so that a killed portion resumes
+with its own documents, however many were added since.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from outrider.errors import ConfigError, ModelFormatError
 from outrider_train.data.documents import Document, digest
 
 Portion = tuple[int, str]
-"""The number of documents up to its end, and their digest."""
+"""The number of documents up to the portion's end, and their digest."""
 
 
 def portions(folder: Path, documents: Sequence[Document]) -> list[Portion]:
-    """Those of the run in ``folder`` up to the one to train on now: begun, or new if there are new documents.
+    """The portions of the run in ``folder``, the last one to train on now: resumed, or new if documents were added.
 
     Raises:
-        ConfigError: the documents are not those that the run has seen, followed by others.
+        ConfigError: the documents do not begin with those that the run has seen.
         ModelFormatError: the state is damaged.
     """
     path = folder / "state" / "state.json"

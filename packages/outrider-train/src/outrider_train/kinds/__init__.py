@@ -1,1 +1,1 @@
-"""What each kind of draft learns."""
+"""Training tasks, one module for each kind of draft."""

@@ -1,8 +1,8 @@
-"""Training of a block drafter: every row of an answer is the anchor of a block, and all blocks go through together.
+"""Training of a block drafter: every row of an answer is the anchor of a block, and all blocks are run together.
 
-The rows ``offset`` behind all anchors are one pass, as a step of EAGLE's unrolling is, and see the same: the text up to
-the anchor, then the rows of their own block up to themselves. Each is judged where the block guesses right up to it, so
-the selector reads the document's token before it, which is the one accepted there.
+As in a step of EAGLE's unrolling, the rows ``offset`` behind all anchors are one pass. Each attends to the text up to
+its anchor, then to the rows of its block up to itself. A row counts where the block's earlier guesses are right, so
+the selector reads the document's token before it, which is the accepted one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from outrider_train.kinds.eagle import Unrolled, start_from_target
 from outrider_train.target.llama import Llama
 from outrider_train.tasks import DraftPosition, HeadTask
 
-_ADDING = ("self_attn.o_proj.weight", "mlp.down_proj.weight")  # what a layer adds to its input goes through these
+_ADDING = ("self_attn.o_proj.weight", "mlp.down_proj.weight")  # the projections that write to the residual stream
 _NAMES = {"hidden_norm.weight": "input_layernorm.weight"}  # of a head's layer, and of the target's
 
 
@@ -34,7 +34,7 @@ class DFlashTask(HeadTask):
     module: BlockHead
 
     def __init__(self, module: BlockHead, config: HeadConfig, target: Llama, *, decay: float) -> None:
-        """``decay``: weight of each offset over that of the one before."""
+        """``decay``: weight of each offset, relative to the offset before."""
         super().__init__(module, config, target, depth=config.heads, max_shift=config.heads)
         self.decay = decay
         ids = torch.arange(config.scored) if self.vocabulary is None else self.vocabulary
@@ -66,7 +66,7 @@ class DFlashTask(HeadTask):
             yield DraftPosition(rows.flatten(0, 1), 1 + offset, self.decay**offset)
 
     def _selected(self, out: Tensor, tokens: Tensor, offset: int) -> Tensor:
-        """What ``head`` takes of outputs [B, A, d], beside the codes of the tokens before those guessed."""
+        """Input of ``head``: outputs [B, A, d], joined with the selector's codes of the tokens before the guesses."""
         hidden, before, gate = self.module.scorable(out), self.module.before, self.module.gate
         if before is None or gate is None:
             return hidden
@@ -80,7 +80,7 @@ class DFlashTask(HeadTask):
     def _read_context(
         self, batch: Batch, embeddings: Tensor, features: Tensor
     ) -> Iterator[tuple[Tensor, Tensor] | None]:
-        """Keys and values of the context rows in each layer, [B, P, kv_heads, head_dim]; None: there are none."""
+        """Keys and values of the context rows in each layer, [B, P, kv_heads, head_dim]; None without context."""
         p = batch.context
         beside, x, positions = embeddings[:, :p], features[:, :p], batch.positions[:, :p]
         attend = _causal(batch.attention_mask[:, :p], self.config.window)
@@ -92,7 +92,7 @@ class DFlashTask(HeadTask):
 
 
 def _causal(mask: Tensor, window: int) -> Attend:
-    """Attention of rows [B, n] among themselves; padded rows see themselves, as softmax needs something."""
+    """Causal attention among rows [B, n]; padded rows attend to themselves, to keep the softmax finite."""
     rows = torch.arange(mask.shape[1], device=mask.device)
     back = rows[:, None] - rows
     seen = (back >= 0) & (back < (window or len(rows))) & mask[:, None] | (back == 0)
@@ -107,7 +107,7 @@ def _causal(mask: Tensor, window: int) -> Attend:
 
 @torch.no_grad()
 def start_blocks_from_target(module: BlockHead, target: Llama) -> None:
-    """First weights: those of EAGLE-3 in the first layer; the others pass on what they get."""
+    """Initial weights: those of EAGLE-3 in the first layer; the other layers are the identity."""
     start_from_target(module, target)
     _pass_through(module, target)
 
@@ -130,17 +130,17 @@ def config_from_eagle(config: HeadConfig, *, heads: int, layers: int, selector_r
         heads=heads,
         num_layers=layers,
         selector_rank=selector_rank,
-        norm_output=False,  # nothing goes on from an output; what is scored is normed in any case
+        norm_output=False,  # outputs feed no later step, and the LM head's input is normed in any case
         acceptance=(),
         training={},
     )
 
 
 def _pass_through(module: BlockHead, target: Llama) -> None:
-    """Layers behind the first begin as the target's last, where their sizes are the same, but add nothing yet."""
+    """Start layers after the first as the target's last layer, if sizes agree, with zero output projections."""
     last = target.model.layers[-1].state_dict()
     for layer in list(module.layers)[1:]:
-        for name, weight in layer.state_dict().items():  # the parameters' own memory
+        for name, weight in layer.state_dict().items():  # shares the parameters' memory
             theirs = last.get(_NAMES.get(name, name))
             if name in _ADDING:
                 weight.zero_()

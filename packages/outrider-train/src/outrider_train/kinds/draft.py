@@ -1,4 +1,4 @@
-"""Training of small draft models: from scratch or cut out of the target, on text or on what the target says.
+"""Training of small draft models: from scratch or cut out of the target, on text or on the target's distributions.
 
 Also Medusa-2, which trains a copy of the target together with its heads.
 """
@@ -36,7 +36,7 @@ _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.jso
 
 
 def draft_model(target: Llama, config: ModelConfig, seed: int, *, from_target: bool) -> Llama:
-    """A draft in float32: fresh weights, or the target's first ``config.num_layers`` layers, narrower if it is."""
+    """A draft in float32: fresh weights, or the target's first ``config.num_layers`` layers, narrowed to ``config``."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Llama(config)
@@ -66,7 +66,7 @@ def save_model(folder: Path, model: Llama, tokenizer: Path | None) -> None:
 
 
 def dense_mask(batch: Batch) -> Tensor:
-    """bool [B, 1, rows, rows]: causal, over rows that exist; padded rows see themselves."""
+    """bool [B, 1, rows, rows]: causal, without padding; padded rows attend to themselves."""
     rows = torch.arange(batch.attention_mask.shape[1], device=batch.attention_mask.device)
     mask = (rows <= rows[:, None]) & batch.attention_mask[:, None]
     return (mask | (rows == rows[:, None]))[:, None]
@@ -90,7 +90,7 @@ class DraftTask:
         return self.model.head
 
     def draft_positions(self, batch: Batch, step: int | None) -> Iterator[DraftPosition]:
-        """Position i of a chain from row t is the draft's row t + i, as all tokens before are the document's."""
+        """Position i of a chain from row t is the draft's row t + i, as training reads the document's tokens."""
         p, asked = batch.context, batch.queries
         hidden = self.model(batch.tokens[:, : p + asked], batch.positions, dense_mask(batch)).hidden[:, p:]
         yield DraftPosition(hidden.flatten(0, 1), 0, 1.0)
@@ -107,9 +107,9 @@ class DraftTask:
 
 
 class Medusa2Task:
-    """Heads and target together (Cai et al. 2024, section 2.2.2): the target keeps to its former self, the heads learn.
+    """Heads and target together (Cai et al. 2024, section 2.2.2): the target stays near its original, the heads learn.
 
-    The target changes: what it says is no longer what the original says. It is saved as a model of its own, in
+    The target changes, and its answers with it. It is saved as a separate model, in
     ``folder/target``, and the heads belong to it alone.
     """
 
@@ -165,7 +165,7 @@ class Medusa2Task:
 
 @torch.no_grad()
 def known_rows(task: Task, batcher: Batcher, known: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    """Label rows that ``task`` guesses right, joined with those ``known`` to earlier drafts: bool [n] by document.
+    """By document, bool [n]: label rows that ``task`` or an earlier draft (``known``) guesses right.
 
     SpecInfer's boosting (Miao et al. 2024, section 3.1) trains the next draft on the others.
     """

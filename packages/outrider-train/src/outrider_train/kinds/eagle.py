@@ -1,12 +1,12 @@
 """Training of EAGLE's layer, unrolled over its own features: "training-time test" (EAGLE-3, section 3.1).
 
-Step 0 reads the target's features. Step s reads what step s - 1 made of them, at the same rows, with the tokens moved
-on by one. A query of step s sees the target's features up to its own row, then its own guesses::
+Step 0 reads the target's features. Step s reads the outputs of step s - 1, at the same rows, with the tokens moved
+on by one. A query of step s attends to the target's features up to its own row, then to its own guesses::
 
     row t, step 2      keys of step 0:  rows .. t-1, t    step 1: row t    step 2: row t
 
-which is what it will see in drafting: the accepted past, then the chain below it. So step s needs no more than a causal
-block and a diagonal for each step, and rows of the context need keys and values alone.
+as in drafting: the accepted past, then its ancestors. So attention of step s is a causal block and a diagonal
+for each step, and context rows need only keys and values.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _NOISE = 0.2  # width of EAGLE-1's uniform noise on features, scaled by 512 / ro
 
 
 class EagleTask(HeadTask):
-    """EAGLE-1 (regression of features, and tokens) or EAGLE-3 (tokens alone)."""
+    """EAGLE-1 (losses of features and tokens) or EAGLE-3 (of tokens alone)."""
 
     module: EagleLayer
 
     def __init__(
         self, module: EagleLayer, config: HeadConfig, target: Llama, *, steps: int, depth: int, decay: float, seed: int
     ) -> None:
-        """``steps`` are trained, ``depth`` measured; ``decay``: weight of each step over that of the one before."""
+        """``steps``: trained. ``depth``: measured. ``decay``: weight of each step, relative to the step before."""
         super().__init__(module, config, target, depth=max(steps, depth), max_shift=max(steps, depth))
         self.steps, self.decay, self.seed = steps, decay, seed
 
@@ -73,19 +73,19 @@ class Unrolled:
     def __init__(self, batch: Batch, behind: tuple[Tensor, Tensor] | None, window: int = 0) -> None:
         """``behind``: keys and values of the context rows, [B, P, kv_heads, head_dim].
 
-        ``window``: rows that a row sees, itself included; 0: all before it.
+        ``window``: rows that a row attends to, itself included; 0: all before it.
         """
         self._behind, self._window = behind, window
         rows = torch.arange(batch.attention_mask.shape[1], device=batch.attention_mask.device)
-        self._back = rows[batch.context :, None] - rows  # [A, P + A]: rows from the one to the other
-        hidden = ~((self._back >= 0) & batch.attention_mask[:, None] | (self._back == 0))  # softmax needs something
+        self._back = rows[batch.context :, None] - rows  # [A, P + A]: distance in rows from query to key
+        hidden = ~((self._back >= 0) & batch.attention_mask[:, None] | (self._back == 0))  # keeps the softmax finite
         bias = torch.zeros(hidden.shape, dtype=batch.features.dtype, device=hidden.device)
         self._bias = bias.masked_fill_(hidden, -torch.inf)[:, None, None]  # [B, 1, 1, A, P + A]
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """q: [B, A, heads, head_dim], k and v: [B, A, kv_heads, head_dim]."""
+        """q: [B, A, heads, head_dim]; k and v: [B, A, kv_heads, head_dim]. Returns the attention of q's shape."""
         group = q.shape[2] // k.shape[2]
         if not self._keys and self._behind is not None:
             k, v = torch.cat([self._behind[0], k], dim=1), torch.cat([self._behind[1], v], dim=1)
@@ -106,7 +106,7 @@ class Unrolled:
         return out.permute(0, 3, 1, 2, 4).flatten(2, 3)
 
     def _hide(self, scores: list[Tensor]) -> None:
-        """Take from the row of this step what lies behind its window: the text before, then early steps' rows."""
+        """Mask the keys beyond the window of this step's rows: text first, then early steps."""
         step = len(scores) - 1
         scores[0] = scores[0].masked_fill(self._back + step >= self._window, -torch.inf)
         for i in range(1, step - self._window + 1):
@@ -115,11 +115,11 @@ class Unrolled:
 
 @torch.no_grad()
 def start_from_target(module: EagleLayer, target: Llama) -> None:
-    """First weights; ``fc`` passes the highest feature on, and the embedding's half starts small.
+    """Set the initial weights; ``fc`` passes the highest feature on, and the embedding's half starts small.
 
-    eagle3 begins with the target's last layer: its MLP and, for the half of the input that holds features, its
-    attention. EAGLE-1 goes on from normed features, which that layer knows nothing of and would answer with numbers
-    of another size: it begins by repeating them.
+    eagle3 starts from the target's last layer: its MLP and, for the half of the input that holds features, its
+    attention. EAGLE-1 reads normed features, for which that layer's outputs would have the wrong size: it starts
+    by repeating its input.
     """
     d = target.config.hidden_size
     own = module.layer

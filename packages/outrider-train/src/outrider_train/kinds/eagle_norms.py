@@ -1,9 +1,9 @@
 """EAGLE-3 to EAGLE-3.1: the same head, written with the norms of the later version.
 
 EAGLE-3 feeds a_t to its next step, EAGLE-3.1 norm(a_t). With D = diag(weight of the last norm) / size of a_t, norm(a_t)
-is D a_t, but for rows whose size is unusual. So the residual stream is scaled by D: what writes to it (``fc``,
-``o_proj``, ``down_proj``) is multiplied by D, and the norms that read from it are divided by its direction. The last
-norm is left with one number.
+is D a_t, except for rows of unusual size. So the residual stream is scaled by D: the matrices that write to it (``fc``,
+``o_proj``, ``down_proj``) are multiplied by D, and the norms that read it are divided by D's direction. The last
+norm keeps one number.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from outrider_train.target.features import Features, FeatureStore
 
 __all__ = ["with_norms"]
 
-_SAMPLE = 32  # documents that tell how large features are
-_LEAST = 1e-3  # of the largest weight: what a norm's weight is taken for where it is nearer to zero
+_SAMPLE = 32  # documents from which the sizes of features are estimated
+_LEAST = 1e-3  # of the largest weight: smaller weights of a norm are raised to this
 
 
 @torch.no_grad()
 def with_norms(module: EagleLayer, store: FeatureStore, embedding: Tensor) -> EagleLayer:
     """An EAGLE-3 head as one of EAGLE-3.1 that drafts nearly the same, to be trained further.
 
-    ``fc`` takes over the median size of each layer's rows: the median, as the first row of a text is often a hundred
-    times as large. ``embedding``: the target's, float [vocab, d].
+    ``fc`` takes over the median size of each layer's rows (not the mean, as the first row of a text is often a hundred
+    times as large). ``embedding``: the target's, float [vocab, d].
     """
     made = EagleLayer(replace(module.config, fc_norm=True, norm_output=True)).to(module.fc.weight.device)
     made.load_state_dict(module.state_dict(), strict=False)
@@ -50,7 +50,7 @@ def with_norms(module: EagleLayer, store: FeatureStore, embedding: Tensor) -> Ea
 def _states(
     module: EagleLayer, documents: Sequence[Document], features: Sequence[Features], embedding: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Rows that the first step reads, and rows that it hands on: float32 [n, d] each."""
+    """Input rows and output rows of the first step: float32 [n, d] each."""
     read, made = [], []
     device = module.fc.weight.device
     for document, found in zip(documents, features, strict=True):
@@ -72,7 +72,7 @@ def _feed_on_normed(module: EagleLayer, read: Tensor, made: Tensor) -> None:
     weight = module.norm.weight.clone()
     least = _LEAST * float(weight.abs().max())
     weight = torch.where(weight.abs() < least, torch.where(weight < 0, -least, least), weight)
-    stretch = float((_sizes(made * weight) / _sizes(made)).median())  # of a row by D's direction
+    stretch = float((_sizes(made * weight) / _sizes(made)).median())  # median growth of a row by D's direction
     first = float((_sizes(read * weight) / _sizes(read)).median())
     scale = weight / float(_sizes(made).median())
     module.fc.weight.mul_(scale[:, None])
@@ -86,7 +86,7 @@ def _feed_on_normed(module: EagleLayer, read: Tensor, made: Tensor) -> None:
 
 
 def _balance(module: EagleLayer) -> None:
-    """Share sizes between matrices that follow each other, as an optimiser moves all weights by steps of one size."""
+    """Balance the sizes of consecutive matrices, as an optimiser moves all weights by steps of one size."""
     weights = module.state_dict()
     for i in range(len(module.layers)):
         for first, then in (("self_attn.v_proj", "self_attn.o_proj"), ("mlp.up_proj", "mlp.down_proj")):

@@ -1,6 +1,6 @@
 """A narrower copy of the target's first layers, to begin a draft with (after SliceGPT, Ashkboos et al. 2024).
 
-The residual stream is turned into the principal directions of the target's embedding, of which the first W are kept.
+The residual stream is rotated to the principal directions of the target's embedding, and the first W are kept.
 Heads and intermediate sizes stay::
 
     V [d, W]          directions, the longest first          E V          embedding
@@ -38,7 +38,7 @@ def narrowed(target: Llama, config: ModelConfig) -> dict[str, Tensor]:
     out = {_EMBEDDING: state[_EMBEDDING] @ turn, _NORM: torch.ones(config.hidden_size)}
     if target.lm_head is not None:
         out[_HEAD] = (state[_HEAD] * state[_NORM]) @ turn * gain
-    else:  # the head is the embedding, so that only the diagonal of the turned norm can be kept
+    else:  # the head is the embedding, so only the diagonal of the rotated norm can be kept
         out[_NORM] = (turn * state[_NORM][:, None] * turn).sum(0) * gain
     for i in range(config.num_layers):
         layer = f"model.layers.{i}."
@@ -58,4 +58,4 @@ def _narrow(part: str, value: Tensor, state: dict[str, Tensor], layer: str, turn
         return (value * state[f"{layer}{norm}.weight"]) @ turn * gain
     if module in _WRITERS:
         return turn.T @ value
-    return value  # biases and norms of heads, which have no columns of the stream
+    return value  # biases and norms of heads, which have no columns of the residual stream

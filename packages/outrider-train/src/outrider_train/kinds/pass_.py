@@ -55,7 +55,7 @@ class PassTask(HeadTask):
             yield DraftPosition(rows.flatten(0, 1), i + 1, 1.0, own=own.flatten())
 
     def _picks(self, asked: int, step: int | None) -> Tensor:
-        """Query columns to look ahead from: one in T + 1, from a random one of the first."""
+        """Query columns to look ahead from: every (T + 1)th, from a random first one."""
         every = self.config.heads + 1
         first = 0 if step is None else int(torch.randint(every, (1,), generator=noise(self.seed, step)))
         return torch.arange(min(first, asked - 1), asked, every)

@@ -1,1 +1,1 @@
-"""Heads as others publish them."""
+"""Published heads: import and export."""

@@ -24,7 +24,7 @@ from outrider_torch.heads.checkpoint import write_tensors, write_whole
 from outrider_torch.heads.eagle import EagleLayer
 from outrider_torch.models.stored import torch_tensors
 
-_STEPS = 5  # tokens that the exported head proposes unless told otherwise
+_STEPS = 5  # default number of tokens that the exported head proposes
 
 
 def to_speculators(head: Path, target: Path, out: Path, verifier: str) -> int:

@@ -1,4 +1,4 @@
-"""Published heads as heads of our own, to be trained further, or to draft where the published ones need the hub."""
+"""Conversion of published heads, to train them further, or to draft without the hub."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outrider_torch.models.stored import torch_tensors
 
 
 def import_head(folder: Path, target: Path, out: Path) -> HeadConfig:
-    """Write the published head in ``folder``, which drafts for the model in ``target``, to ``out``; its configuration.
+    """Convert the published head in ``folder``, for the model in ``target``, into ``out``; return its configuration.
 
     Errors as for ``load_head``.
     """

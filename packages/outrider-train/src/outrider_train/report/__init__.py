@@ -1,1 +1,1 @@
-"""What is said of a trained draft."""
+"""Reports on a trained draft."""

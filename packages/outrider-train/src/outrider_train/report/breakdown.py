@@ -1,4 +1,4 @@
-"""Where a head is accepted and where it is not: α of the nearest guess by context length, kind of chat and category."""
+"""A head's acceptance by group: α of the nearest guess by context length, kind of chat and category."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 from outrider_train.data.documents import CATEGORY, Document
 from outrider_train.metrics import JudgedRows
 
-_LENGTHS = ((0, "<256"), (256, "256 to 1k"), (1024, "1k to 2k"), (2048, "2k and more"))  # from so many tokens on
-_ENOUGH = 200  # rows by which a bucket is judged
-_LOW = 0.7  # of the overall α: what is below is worth a warning
+_LENGTHS = ((0, "<256"), (256, "256 to 1k"), (1024, "1k to 2k"), (2048, "2k and more"))  # least tokens, label
+_ENOUGH = 200  # least rows of a bucket for a warning
+_LOW = 0.7  # of the overall α: a bucket below this gets a warning
 _KINDS = {"context length": "contexts of {} tokens", "chat": "{}", "category": "category {}"}  # as warnings name them
 
 
@@ -43,7 +43,7 @@ def warnings(found: dict[str, Any]) -> list[str]:
 
 
 def table(found: dict[str, Any]) -> list[str]:
-    """Lines of Markdown."""
+    """The breakdown as lines of Markdown."""
     lines = ["| rows | of them | α (greedy) |", "|---|---|---|"]
     buckets = [("all", found["overall"])]
     buckets += [(f"context {name}", bucket) for name, bucket in found["context length"].items()]

@@ -1,8 +1,8 @@
-"""Fitting what a head's probabilities are worth, on held-out rows (used in ``drafters/heads/calibration.py``).
+"""Calibration of a head's probabilities on held-out rows (used in ``drafters/heads/calibration.py``).
 
 Every one of a row's ten best guesses is a sample: its probability, and whether it was the target's most likely token.
-The best one and the others are fitted apart: in the laboratory one fit for both left three times the error. Rows count
-where a greedy chain would have got to, as a node of a draft matters only if its parent was right.
+The best one and the others are fitted apart: one fit for both left three times the error in our measurements. Rows
+count where all earlier guesses of a greedy chain are right, as a draft's node matters only if its parent was accepted.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch import Tensor
 from outrider.drafters.heads.calibration import Calibration
 from outrider_train.metrics import JudgedRows
 
-_LEAST_ROWS = 100  # of a position with a fit of its own; others take that of the position before
+_LEAST_ROWS = 100  # of a position with its own fit; other positions use the fit of the position before
 _PRIOR = 1.0  # weight, in samples, of (1, 0)
 _STEPS = 50  # of Newton's method
 _BINS = 10
-_FLATTEST = 0.05  # the least slope, so that the order of guesses stays
+_FLATTEST = 0.05  # the least slope: keeps the order of guesses
 _STEEPEST = 20.0  # the largest slope and offset
 
 
@@ -28,7 +28,7 @@ _STEEPEST = 20.0  # the largest slope and offset
 class CalibrationReport:
     """The fit, and the expected calibration error of best guesses without it and with it, over all positions.
 
-    ``after`` is measured across: one half of the documents with the fit of the other half.
+    ``after`` is cross-validated: each half of the documents with the fit of the other half.
     """
 
     calibration: Calibration
@@ -37,7 +37,7 @@ class CalibrationReport:
 
 
 def calibrate(positions: Sequence[JudgedRows]) -> CalibrationReport | None:
-    """Fit every draft position, nearest first; None where there are too few rows for the first."""
+    """Fit every draft position, nearest first; None with too few rows for the first."""
     if not positions or int(positions[0].reached.sum()) < _LEAST_ROWS:
         return None
     fits: list[tuple[float, float, float, float]] = []
@@ -61,19 +61,19 @@ def calibrate(positions: Sequence[JudgedRows]) -> CalibrationReport | None:
 
 
 def expected_error(chances: Tensor, hits: Tensor) -> float:
-    """Of chances [n] and whether it came so [n]: the mean gap between the two in ten bins of chances (ECE)."""
+    """Expected calibration error in ten bins. ``chances``: probabilities [n]. ``hits``: bool [n]."""
     bins = (chances * _BINS).long().clamp(0, _BINS - 1)
     gaps = torch.zeros(_BINS, dtype=torch.float64).index_add_(0, bins, chances.double() - hits.double())
     return float(gaps.abs().sum() / max(1, len(chances)))
 
 
 def _right(rows: JudgedRows) -> Tensor:
-    """bool [n, guesses]: which guess is the target's."""
+    """bool [n, guesses]: whether each guess is the target's most likely token."""
     return rows.ranks[:, None] == torch.arange(rows.scores.shape[1])
 
 
 def _fit(scores: Tensor, right: Tensor) -> tuple[float, float]:
-    """(a, b) of σ(a · logit(p) + b), by Newton's method with halved steps; (1, 0) of nothing."""
+    """(a, b) of σ(a · logit(p) + b), by Newton's method with halved steps; (1, 0) without samples."""
     x = _logits(scores).flatten()
     y = right.flatten().double()
     point = torch.tensor([1.0, 0.0], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What a finished run leaves beside the weights: measured acceptance, plots, a report, a model card."""
+"""Files of a finished run beside the weights: measured acceptance, plots, a report, a model card."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ HOW = (
 
 
 def write_report(trainer: Trainer, *, name: str, about: Mapping[str, Any]) -> Evaluation:
-    """Measure the best draft of ``trainer``'s run and write all there is to say about it.
+    """Measure the best draft of ``trainer``'s run, and write its report.
 
-    ``name``: of the draft. ``about``: data, command, options: what makes the run again.
+    ``name``: of the draft. ``about``: data, command and options that reproduce the run.
     """
     task, folder, progress = trainer.task, trainer.folder, trainer.progress
     about = {**about, "optimizer": describe(trainer.options.optimizer, trainer.options.lr)}
@@ -75,7 +75,7 @@ def write_report(trainer: Trainer, *, name: str, about: Mapping[str, Any]) -> Ev
 
 
 def _vocabulary(trainer: Trainer) -> dict[str, Any]:
-    """How much of the held-out answers a draft vocabulary covers."""
+    """The share of the held-out answers that the draft vocabulary covers."""
     ids, held_out = trainer.task.vocabulary, trainer.held_out
     if ids is None:
         return {}
@@ -96,7 +96,7 @@ def _errors(fit: CalibrationReport | None) -> dict[str, Any]:
 def card(
     name: str, about: Mapping[str, Any], metrics: Mapping[str, Any], pictures: list[str], buckets: dict[str, Any]
 ) -> str:
-    """The model card, Markdown. ``buckets``: what ``breakdown`` found."""
+    """The model card, Markdown. ``buckets``: the result of ``breakdown``."""
     lines = [f"# {name}", "", "A draft for speculative decoding with Outrider: it changes speed, never output.", ""]
     lines += ["## Acceptance", "", HOW, "", "| draft position | α (greedy) | α (temperature 1) |", "|---|---|---|"]
     pairs = zip(metrics["alpha_by_position"], metrics["alpha_sampled_by_position"], strict=True)
@@ -114,7 +114,7 @@ def card(
 
 
 def plot(folder: Path, progress: Progress, found: Evaluation) -> list[str]:
-    """Loss and acceptance over the run, and acceptance by rank, as PNG files. None where matplotlib is missing."""
+    """Loss and acceptance over the run, and acceptance by rank, as PNG files; their names, [] without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -1,15 +1,15 @@
-"""What the target says about the documents: features of every row, and its most likely tokens where answers are.
+"""The target's outputs on the documents: features of every row, and its most likely tokens at answer rows.
 
-Computed once, in dense runs, and kept on disk up to a bound: an epoch then costs no run of the target. Documents beyond
-the bound are computed again whenever they are wanted, and then stay on the target's device: on a GPU that takes less
-time than the way to a disk and back.
+Computed once, in dense runs, and kept on disk up to a bound: an epoch then needs no run of the target. Documents beyond
+the bound are computed again in each epoch, and stay on the target's device: on a GPU, this takes less
+time than reading a disk.
 
     folder/features.bin   bfloat16 [rows, width]      every token of the stored documents
     folder/ids.bin        int32    [label rows, k]    rows ``start - 1`` and later of each document
     folder/probs.bin      float16  [label rows, k]
-    folder/store.json     what this was made from, and how many documents are done
+    folder/store.json     the store's inputs, and the number of finished documents
 
-Documents that are added behind those stored find these again.
+Appending documents keeps the stored ones.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from outrider_train.target.native import NativeReader
 _RUN = {
     "cpu": 2048,
     "cuda": 32_768,
-}  # padded tokens of one run of the target: on CPUs, more would only spill the caches
+}  # padded tokens of one run of the target: on CPUs, more would spill the caches
 _LABEL_ROWS = {"cpu": 512, "cuda": 4096}  # rows of logits at once
-_GROUP = 64  # documents computed between two notes of progress
+_GROUP = 64  # documents computed between two updates of store.json
 _KINDS: tuple[tuple[str, Any], ...] = (("features", np.uint16), ("ids", np.int32), ("probs", np.float16))
 
 
 @dataclass(frozen=True)
 class Features:
-    """Of one document: ``rows`` bfloat16 [n, width]; ``ids`` int32 and ``probs`` float16 [n - start + 1, k]."""
+    """One document's features: ``rows`` bfloat16 [n, width]; ``ids`` int32 and ``probs`` float16 [n - start + 1, k]."""
 
     rows: Tensor
     ids: Tensor
@@ -55,7 +55,7 @@ class Features:
 class FeatureSpec:
     """``top_k``: most likely tokens; 0 with layers None: the target is not run.
 
-    ``layers``: streams after so many layers; (): the final-norm hidden state; None: no features, labels alone.
+    ``layers``: layer counts whose residual streams are kept; (): the final-norm hidden state; None: labels alone.
     """
 
     layers: tuple[int, ...] | None
@@ -130,7 +130,7 @@ class FeatureStore:
         return self._done
 
     def prepare(self, tick: Callable[[int, int], None] = lambda done, of: None) -> None:
-        """Compute what belongs on disk and is not there yet; a killed run goes on where it was."""
+        """Compute the features that are missing on disk, up to the bound; a killed run resumes."""
         while self._folder is not None and self._done < self.stored:
             group = list(range(self._done, min(self._done + _GROUP, self.stored)))
             for i, features in zip(group, self._compute(group), strict=True):
@@ -170,7 +170,7 @@ class FeatureStore:
 
     @torch.no_grad()
     def _compute(self, indices: Sequence[int]) -> list[Features]:
-        """In runs of documents of like length; in none where nothing is wanted of them."""
+        """Features of documents, batched by similar length; empty if ``wanted`` asks for none."""
         found: dict[int, Features] = {}
         if not (self.width or self.top_k):
             nothing = torch.empty(0, 0)
@@ -211,7 +211,7 @@ class FeatureStore:
 
 
 def _reserve(path: Path, dtype: Any, shape: tuple[int, int], *, fresh: bool) -> Any:
-    """A mapped array whose blocks are really on the disk: writing to a hole of a full disk would kill the process."""
+    """A mapped array with allocated disk blocks: writing to a sparse file on a full disk would kill the process."""
     size = shape[0] * shape[1] * np.dtype(dtype).itemsize
     try:
         with path.open("wb" if fresh or not path.exists() else "r+b") as file:

@@ -1,6 +1,6 @@
-"""The Llama family as a differentiable module: dense sequences in, hidden states and inner features out.
+"""The Llama family as a differentiable module: from dense sequences to hidden states and inner features.
 
-The engine's own ``models.llama`` packs weights and keeps a cache; it cannot be trained. This one can, and reads the
+The engine's own ``models.llama`` packs weights and keeps a cache; it cannot be trained. This module can, and reads the
 same checkpoints; ``packages/outrider-train/tests/training/test_llama.py`` compares the two.
 """
 
@@ -100,7 +100,7 @@ class _Body(nn.Module):
 
 
 class Llama(nn.Module):
-    """Parameters carry their Hugging Face names. Fresh ones are drawn as GPT-2's: normal, 0.02."""
+    """The model. Parameters have their Hugging Face names; initial weights are normal with deviation 0.02 (GPT-2)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -142,9 +142,9 @@ class Llama(nn.Module):
         Args:
             x: int64 [B, L] token ids, or float [B, L, d] input embeddings.
             positions: int64 [B, L]; None: 0, 1, 2 ...
-            mask: bool [B, 1, L, past + L], who sees whom; None: causal, with nothing past.
+            mask: bool [B, 1, L, past + L], which keys each query attends to; None: causal, without ``past``.
             past: keys and values of earlier rows.
-            layers: layer counts whose residual streams to return as ``features``.
+            layers: layer counts whose residual streams are returned as ``features``.
             keep: also return every layer's keys and values, those of ``past`` included.
         """
         if not x.is_floating_point():

@@ -1,6 +1,6 @@
-"""The target's features and labels from the run that serves it: on a CPU many times as fast as torch.
+"""The target's features and labels from the native library: on a CPU many times as fast as torch.
 
-They are also what drafts will meet: of the weights in the precision in which they are served by default.
+They also match serving: the weights have the precision that is served by default.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHUNK = 256  # tokens of a forward pass: rows of logits are large
 
 
 class NativeReader:
-    """Reads documents one after the other, in chunks of tokens."""
+    """Runs the target over one document at a time, in chunks of tokens."""
 
     def __init__(self, model: NativeLlamaModel, layers: tuple[int, ...] | None, top_k: int, longest: int) -> None:
         """``layers``, ``top_k``: as in ``FeatureSpec``. ``longest``: tokens of a document, at most."""
@@ -31,13 +31,13 @@ class NativeReader:
 
     @property
     def precision(self) -> str:
-        """Of the weights."""
+        """The precision of the weights."""
         return self._model.precision
 
     @torch.inference_mode()
     def read(self, document: Document) -> tuple[Tensor, Tensor, Tensor]:
-        """Features, and ids and probabilities of the likeliest tokens, as ``Features`` has them."""
-        with torch.autocast("cpu", enabled=False):  # which evaluations turn on, and which joins no float16
+        """Features, ids and probabilities of the most likely tokens, shaped as in ``Features``."""
+        with torch.autocast("cpu", enabled=False):  # evaluations turn autocast on, and it cannot concatenate float16
             self._cache.truncate_to(self._slot, 0)
             parts = [self._chunk(document, start) for start in range(0, len(document.ids), _CHUNK)]
             rows, ids, probs = (torch.cat(each) for each in zip(*parts, strict=True))
