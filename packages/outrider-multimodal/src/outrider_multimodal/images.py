@@ -1,4 +1,4 @@
-"""Where a prompt shows images, and what the model reads there in place of the embeddings of tokens."""
+"""Images in a prompt: their positions, and the features that replace the embeddings there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLACE_BITS = 32
 class PlacedImage:
     """One image of a prompt."""
 
-    digest: bytes  # of all that its features are computed from
+    digest: bytes  # of all inputs of its features
     positions: Sequence[int]  # of its placeholder tokens in the prompt, ascending
     encode: Callable[[], Array]  # its features, float [len(positions), d]
 
@@ -35,7 +35,7 @@ class PromptImages(InputSource):
 
     @cached_property
     def features(self) -> Floats:
-        """float [n, d], of all positions in order; computed when first asked for, which takes long."""
+        """float [n, d], of all positions in order; computed at the first call, which takes long."""
         features = np.concatenate([host(image.encode()) for image in self._images])
         self._images = [PlacedImage(image.digest, image.positions, _encoded) for image in self._images]  # frees pixels
         return features
@@ -52,7 +52,7 @@ class PromptImages(InputSource):
     def keys(self, prompt: Sequence[int]) -> list[int]:
         """The prompt with images in place of placeholders.
 
-        A key of a place is the image's digest and the place within it, so that equal keys mean equal rows.
+        A placeholder's key combines the image's digest and the index within it, so that equal keys mean equal rows.
         """
         keys = list(prompt)
         for image in self._images:

@@ -1,4 +1,4 @@
-"""Requests that transcribe sounds: what a recipe wants decoded, in an engine's terms."""
+"""Transcription in an engine: the recipe's requests to decode, as the engine's requests."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ __all__ = [
 SoundSource = str | Path | bytes | Sound
 
 RequestSteps = Generator[Request, list[StepOutput], Transcript]
-"""Yields the next request to run, takes what it gave, and returns the transcript."""
+"""Yields the next request to run, receives its steps, and returns the transcript."""
 
 _NO_DRAFTS = SpeculationParams(draft="none")
 
 
 class Transcribing(TypedDict, total=False):
-    """Who hears of segments and progress, and how requests are run."""
+    """Callbacks for segments and progress, and options of the requests."""
 
     on_segment: Callable[[Segment], None]
     on_progress: Callable[[float], None]  # seconds of the sound that are done
@@ -54,9 +54,9 @@ class Transcribing(TypedDict, total=False):
 
 
 def hearing(model: object, name: str) -> tuple[int, int]:
-    """Mel bands that a model hears, and tokens of its context; reads no file.
+    """Mel bands of a model's input, and tokens of its context; reads no file.
 
-    Raises ``InvalidRequestError`` if it hears no sound.
+    Raises ``InvalidRequestError`` if the model takes no sound.
     """
     if not is_encoder_decoder(model) or model.config.mel_bins is None:
         raise InvalidRequestError(f"{name} hears no sound: transcribe with a Whisper model", param="model")
@@ -64,10 +64,10 @@ def hearing(model: object, name: str) -> tuple[int, int]:
 
 
 class Transcriber:
-    """Of one model that hears."""
+    """Transcribes with one model that takes sound."""
 
     def __init__(self, folder: Path, model: Model, tokenizer: Tokenizer, processor: InputProcessor) -> None:
-        """``folder``: of the model. Raises ``InvalidRequestError`` if it hears no sound."""
+        """``folder``: of the model. Raises ``InvalidRequestError`` if the model takes no sound."""
         self._bins, self._context = hearing(model, tokenizer.name)
         self._tokenizer, self._processor = tokenizer, processor
         self.vocabulary = SpeechVocabulary.of(folder, tokenizer)
@@ -75,12 +75,12 @@ class Transcriber:
     def run(
         self, sounds: Sequence[SoundSource], options: TranscriptionOptions | None, more: Transcribing, loop: EngineLoop
     ) -> list[Transcript]:
-        """Transcribe sounds side by side, all of them decoded before the first is begun."""
+        """Transcribe sounds side by side; all files are read before the first begins."""
         read = [each if isinstance(each, Sound) else read_sound(each) for each in sounds]
         return _run_side_by_side([self.steps(each, options or TranscriptionOptions(), more) for each in read], loop)
 
     def steps(self, sound: Sound, options: TranscriptionOptions, more: Transcribing) -> RequestSteps:
-        """The requests of one transcription, one after the other."""
+        """The requests of one transcription, in order."""
         recipe = transcription(
             sound,
             options,
@@ -109,7 +109,7 @@ class Transcriber:
             return cast("Transcript", done.value)
 
     def _request(self, wanted: Decode, more: Transcribing) -> Request:
-        probes = wanted.constraint is None  # one token, of which only the probability is wanted
+        probes = wanted.constraint is None  # one token, for its probability only
         return self._processor.request(
             list(wanted.prompt),
             wanted.params,
@@ -121,7 +121,7 @@ class Transcriber:
 
 
 def _run_side_by_side(transcriptions: Sequence[RequestSteps], loop: EngineLoop) -> list[Transcript]:
-    """Run several transcriptions in one engine: each has one request in it at a time."""
+    """Run several transcriptions in one engine, each with one request at a time."""
     found: dict[int, Transcript] = {}
     running: dict[int, Request] = {}
 

@@ -1,7 +1,7 @@
-"""Folders of vision–language models: their text part, in the words of its own family.
+"""Folders of vision–language models: their text part, read as a model of its own family.
 
-``text_config`` is read as that family's ``config.json``, and the tensors of the text part get that family's names. What
-sees the images is loaded apart (``vision.tower``).
+``text_config`` is read as that family's ``config.json``, and the tensors of the text part get that family's names. The
+vision tower is loaded separately (``vision.tower``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["VISION_LANGUAGE", "VisionLanguageFamily", "text_config", "text_names
 
 @dataclass(frozen=True, kw_only=True)
 class VisionLanguageFamily:
-    """What differs between families; their classes are transformers'."""
+    """The differences between families; their classes are transformers'."""
 
     name: str
     """``model_type`` in ``config.json``."""
@@ -38,17 +38,17 @@ VISION_LANGUAGE: Mapping[str, VisionLanguageFamily] = {
 }
 
 _HARMLESS = frozenset(("architectures", "perceiver_config", "pixel_shuffle_factor", "use_resampler", "qk_layer_norms"))
-"""Keys of ``text_config`` that transformers' code does not read: the connector's sizes are said elsewhere."""
+"""Keys of ``text_config`` that transformers' code ignores: the connector's sizes are under other keys."""
 
 
 def text_config(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     """The text part's ``config.json``, with the defaults that transformers gives it in this family.
 
     Args:
-        raw: the folder's.
+        raw: the folder's ``config.json``.
 
     Raises:
-        ModelFormatError: transformers refuses the file, or the text part is of a family that is not ours.
+        ModelFormatError: transformers refuses the file, or the text part's family is not supported.
     """
     family = VISION_LANGUAGE[raw["model_type"]]
     given = raw.get("text_config") or {}
@@ -81,7 +81,7 @@ def transformers_config(folder: Path) -> Any:
 
 
 def text_names(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """The names of a folder's text tensors, by those of the text part's family."""
+    """The folder's names of text tensors, by the names in the text part's family."""
     family = VISION_LANGUAGE[read_json_object(folder / "config.json")["model_type"]]
     prefix = f"model.{family.text_part}."
     own = {f"model.{name.removeprefix(prefix)}": name for name in names if name.startswith(prefix)}

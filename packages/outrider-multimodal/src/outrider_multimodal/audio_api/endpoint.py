@@ -1,4 +1,4 @@
-"""The two routes, in OpenAI's words."""
+"""The two routes, compatible with OpenAI's API."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LISTS = ("timestamp_granularities",)
 
 @router.post("/v1/audio/transcriptions", **documented_form(TranscriptionRequest, TranscriptionResponse, streams=True))
 async def transcriptions(request: Request) -> Response:
-    """Write down what is said in a file. With ``stream``, segments come as server-sent events."""
+    """Transcribe a sound file. With ``stream``, segments are sent as server-sent events."""
     _check_that_some_hear(request)
     form = await read_form(request)
     body = _fields(TranscriptionRequest, form)
@@ -53,7 +53,7 @@ async def transcriptions(request: Request) -> Response:
 
 @router.post("/v1/audio/translations", **documented_form(TranslationRequest, TranscriptionResponse, streams=False))
 async def translations(request: Request) -> Response:
-    """Write down in English what is said in a file."""
+    """Translate the speech of a sound file into English text."""
     _check_that_some_hear(request)
     form = await read_form(request)
     body = _fields(TranslationRequest, form)
@@ -61,9 +61,9 @@ async def translations(request: Request) -> Response:
 
 
 def _check_that_some_hear(request: Request) -> None:
-    """Refuse before a body is read, unless some model hears, or may once it is loaded.
+    """Refuse before the body is read, unless a model takes sound or may once it is loaded.
 
-    Raises ApiError 503 while the only model is being loaded, and InvalidRequestError where none hears.
+    Raises ApiError 503 while the only model is being loaded, and InvalidRequestError if no model takes sound.
     """
     models: Models = request.app.state.models
     if models.pool is not None and any(service.state != "ready" for service in models.services):

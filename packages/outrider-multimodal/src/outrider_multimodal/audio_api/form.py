@@ -31,17 +31,17 @@ _PARAMETER = re.compile(
 
 @dataclass
 class Form:
-    """What a form holds."""
+    """The fields and the file of a form."""
 
     fields: dict[str, list[str]] = field(default_factory=dict)
-    files: dict[str, tuple[str, bytes]] = field(default_factory=dict)  # name of the file, and what it holds
+    files: dict[str, tuple[str, bytes]] = field(default_factory=dict)  # by field: the file's name and bytes
 
 
 async def read_form(request: Request) -> Form:
-    """The form in a request's body, taken apart beside the event loop.
+    """The form in a request's body, parsed outside the event loop.
 
-    Raises ApiError: 403 for one that a web page of another site sends, which any page may without asking; 415 for
-    another kind of body, 408 for one that does not arrive in time, 400 for a damaged one.
+    Raises ApiError: 403 for a form from a page of another site, which browsers send without a preflight; 415 for
+    another kind of body, 408 for a late one, 400 for a damaged one.
     """
     _check_origin(request)
     boundary = _boundary(request.headers.get("content-type", ""))
@@ -70,7 +70,7 @@ def _boundary(content_type: str) -> bytes:
 
 
 def _options(value: str) -> tuple[str, Mapping[str, str]]:
-    """A header's value and its parameters, by name, as far as they can be read.
+    """A header's value, and its readable parameters by name.
 
     ``name*=utf-8''...`` (RFC 5987), which older clients send for names beyond ASCII, is ``name``.
     """
@@ -87,9 +87,9 @@ def _options(value: str) -> tuple[str, Mapping[str, str]]:
 
 
 def parse_form(body: bytes, boundary: bytes) -> Form:
-    """Take a body apart (RFC 7578), in a time that grows with its length alone.
+    """Parse a body (RFC 7578), in time linear in its length.
 
-    Raises ApiError 400 for one that breaks off, or has too many parts or too long headers.
+    Raises ApiError 400 for a truncated body, too many parts or too long headers.
     """
     line = b"\r\n--" + boundary
     parts = (b"\r\n" + body).split(line, MAX_PARTS + 2)
@@ -115,7 +115,7 @@ def parse_form(body: bytes, boundary: bytes) -> Form:
 
 
 def _names(head: bytes) -> Mapping[str, str]:
-    """``name`` of the field, and ``filename`` if it is a file, as far as the headers of a part have them."""
+    """``name`` of the field and ``filename`` of its file, as far as the headers of a part give them."""
     for line in head.decode("utf-8", errors="replace").split("\r\n"):
         key, _, value = line.partition(":")
         if key.strip().lower() == "content-disposition":

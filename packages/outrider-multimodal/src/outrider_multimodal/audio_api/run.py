@@ -1,4 +1,4 @@
-"""One transcription on its way through the engine, request by request."""
+"""One transcription in the server's engine, request by request."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ __all__ = ["Transcription"]
 
 
 class Transcription:
-    """Room in the queue, and the segments of one sound as they are found."""
+    """One transcription: its place in the queue, and its segments as they are decoded."""
 
     def __init__(self, service: Service, tenant: str, deadline: float) -> None:
         """``deadline``: by the event loop's clock. Raises ApiError 429 if there is no room."""
         self._service, self._tenant, self._deadline = service, tenant, deadline
         self._reservation = Reservation(service, 1, tenant)
         self._found: list[Segment] = []
-        self.transcript: Transcript | None = None  # once all segments have come
+        self.transcript: Transcript | None = None  # set after the last segment
 
     def release(self) -> None:
-        """Give the room back."""
+        """Release the place in the queue."""
         self._reservation.release()
 
     async def start(self, data: bytes, name: str, options: TranscriptionOptions) -> None:
-        """Decode the file beside the event loop. Raises ``InvalidRequestError`` for one that is no sound."""
+        """Decode the file outside the event loop. Raises ``InvalidRequestError`` if it is no sound."""
         service = self._service
         llm, most = service.engine.llm, service.settings.limits.max_audio_seconds
         domain = service.callers.domain(self._tenant, "")
@@ -53,9 +53,9 @@ class Transcription:
         self._steps = await service.executors.run(begin)
 
     async def segments(self) -> AsyncGenerator[Segment]:
-        """Segments as they are found; ``transcript`` is there behind the last. The room is given back at the end.
+        """Segments as they are decoded; ``transcript`` is set after the last. The place is released at the end.
 
-        Raises ApiError 504 when the time for a request is up, and any error of ``AsyncLLM.bursts``.
+        Raises ApiError 504 when the request's time is up, and any error of ``AsyncLLM.bursts``.
         """
         given: list[StepOutput] | None = None
         try:
@@ -86,7 +86,7 @@ class Transcription:
 
 
 def _advance(steps: RequestSteps, given: list[StepOutput] | None) -> Request | Transcript:
-    """The next request, or what all of them came to."""
+    """The next request, or the transcript."""
     try:
         return next(steps) if given is None else steps.send(given)
     except StopIteration as done:

@@ -1,4 +1,4 @@
-"""What can be asked about a sound, and what comes back."""
+"""Fields of requests and responses about sounds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class TranslationRequest(BaseModel):
     prompt: str | None = None
     response_format: Literal["json", "text", "srt", "verbose_json", "vtt"] = "json"
     temperature: float | None = Field(None, ge=0, le=1)
-    """0 or nothing: 0 first, and higher ones where a text repeats itself or is unlikely."""
+    """0 or None: 0 first, and higher temperatures where a text repeats itself or is unlikely."""
     seed: int | None = Field(None, ge=0, lt=2**63)
-    """Of what is drawn at temperatures above 0."""
+    """Seed of sampling at temperatures above 0."""
 
 
 class TranscriptionRequest(TranslationRequest):
@@ -33,7 +33,7 @@ class TranscriptionRequest(TranslationRequest):
 
 
 class TranscriptionResponse(BaseModel):
-    """``text``, and of verbose_json the rest."""
+    """``text``; the other fields are those of verbose_json."""
 
     text: str
     task: str | None = None

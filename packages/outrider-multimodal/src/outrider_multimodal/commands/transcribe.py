@@ -51,9 +51,9 @@ def transcribe(
     given: Given,
     as_json: o.AsJson = False,
 ) -> None:
-    """Write down what is said in sound files, with the times it was said.
+    """Transcribe speech in sound files, with times.
 
-    Text appears as it is found. Progress, and what drafts won, go to stderr.
+    Text appears as it is decoded. Progress, and the speedup by drafts, go to stderr.
 
     Example: outrider transcribe talk.wav --format srt > talk.srt
     """
@@ -87,13 +87,13 @@ def transcribe(
 
 
 class _Output:
-    """Text as it is found, or a whole file in another form behind it."""
+    """Writes text as it is decoded, or another format at the end of each file."""
 
     def __init__(self, form: str, path: Path | None, *, several: bool) -> None:
         self._form, self._path, self._several = form, path, several
         self._live = form == "text" and path is None
         if path is not None:
-            write_text(path, "")  # an error comes before the work
+            write_text(path, "")  # so that an error is raised before the work
         self._text = ""
 
     def segment(self, segment: Segment) -> None:

@@ -1,4 +1,4 @@
-"""Encoder–decoder models: T5, BART, Marian and Whisper. The encoder runs once for an input."""
+"""Encoder–decoder models: T5, BART, Marian and Whisper. The encoder runs once per input."""
 
 from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
 from outrider_multimodal.encoder_decoder.inputs import EncoderInput

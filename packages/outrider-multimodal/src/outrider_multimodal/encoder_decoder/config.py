@@ -12,15 +12,15 @@ __all__ = ["EncoderDecoderConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderConfig(ModelConfig):
-    """What ``ModelConfig`` says is the decoder's. The encoder shares its width, norms, activation and positions."""
+    """``ModelConfig``'s fields describe the decoder. The encoder shares its width, norms, activation and positions."""
 
     encoder_layers: int
     encoder_heads: int
     encoder_intermediate_size: int
     max_source_len: int
-    """Positions that the encoder takes: tokens, or pairs of frames of sound."""
+    """The most positions of the encoder: tokens, or pairs of frames of sound."""
     mel_bins: int | None = None
-    """Of the sound that the encoder hears; None: it reads text."""
+    """Mel bins of the encoder's sound; None: the encoder reads text."""
     activation_function: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
     positions: Literal["learned", "relative"] = "learned"
     """``learned``: a table that is added to the embedding; ``relative``: a bias on scores, by distance (T5)."""
@@ -29,13 +29,13 @@ class EncoderDecoderConfig(ModelConfig):
     relative_buckets: int = 32
     relative_distance: int = 128
     embedding_norm: bool = False
-    """A norm right behind the embedding (BART)."""
+    """A norm directly after the embedding (BART)."""
     final_norm: bool = True
-    """A norm behind the last layer (T5, Whisper)."""
+    """A norm after the last layer (T5, Whisper)."""
     decoder_prompt: tuple[int, ...] = ()
-    """What an output begins with that is not part of it; for Whisper ``speech`` knows more."""
+    """Tokens before each output, not part of it; ``speech`` adds Whisper's."""
     banned_ids: tuple[int, ...] = ()
-    """Tokens that never come (padding of Marian)."""
+    """Tokens that are never generated (Marian's padding)."""
 
     @property
     def hears(self) -> bool:
@@ -48,10 +48,10 @@ class EncoderDecoderConfig(ModelConfig):
 
     @property
     def attached_numbers(self) -> int:
-        """Of a window of sound, which has full length; texts are short."""
+        """Cached numbers of cross-attention per sequence: of a full window of sound; 0 for text, which is short."""
         return self.cross_numbers if self.hears else 0
 
     @property
     def cross_numbers(self) -> int:
-        """Keys and values of a source of full length, in numbers."""
+        """The count of numbers in the keys and values of a full-length source."""
         return 2 * self.num_layers * self.max_source_len * self.num_heads * self.head_dim

@@ -1,4 +1,4 @@
-"""Keys and values of an encoder's output: constant, one set for a request, seen whole by each of its rows."""
+"""Keys and values of an encoder's output: constant, one set per request, attended to by each of its rows."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from outrider_torch.kernels.attention.tree_tiles import TILE, padded
 __all__ = ["CrossKeys", "NativeCrossKeys", "TorchCrossKeys"]
 
 _CHUNK = 128  # keys that the native library computes with at a time
-_LANES = 16  # dimensions of a value, which are padded to a multiple
+_LANES = 16  # the dimensions of a value are padded to a multiple of this
 
 
 class CrossKeys(Protocol):
-    """Of every decoder layer."""
+    """Cross-attention keys and values of every decoder layer."""
 
     def attend(self, layer: int, q: Tensor, scale: float | None) -> Tensor:
         """Attention of q: [n, heads, head_dim], each row to all keys -> [n, heads * head_dim].
@@ -36,16 +36,16 @@ class CrossKeys(Protocol):
 
 
 class TorchCrossKeys:
-    """Rows beyond the source are zeros up to a whole block, and masked."""
+    """Keys and values in torch. The source is padded to a whole block with masked zeros."""
 
     def __init__(self, keys_values: Sequence[Tensor], heads: int) -> None:
-        """``keys_values``: of each layer [n, 2 * heads * head_dim], keys in front."""
+        """``keys_values``: of each layer [n, 2 * heads * head_dim], keys first."""
         self._heads, self._length = heads, len(keys_values[0])
         self._rows = padded(self._length)
         self._held = [self._laid_out(each) for each in keys_values]
         self._mask = torch.zeros(1, 1, TILE, self._rows, dtype=keys_values[0].dtype, device=keys_values[0].device)
         self._mask[..., self._length :] = -torch.inf
-        self._plans: dict[int, AttentionPlan] = {}  # by rows
+        self._plans: dict[int, AttentionPlan] = {}  # by number of rows
 
     def _laid_out(self, keys_values: Tensor) -> tuple[Tensor, Tensor]:
         grown = F.pad(keys_values, (0, 0, 0, self._rows - self._length))
@@ -53,7 +53,7 @@ class TorchCrossKeys:
         return k.contiguous(), v.contiguous()
 
     def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:
-        """As ``KVCache.read``, whatever the slot."""
+        """As ``KVCache.read``, the same for every slot."""
         k, v = self._held[layer]
         return k[:rows], v[:rows]
 
@@ -64,7 +64,7 @@ class TorchCrossKeys:
         return attend(q, self, layer, plan, scale)
 
     def _plan(self, count: int) -> AttentionPlan:
-        """In tiles, as ``kernels.attention`` explains."""
+        """The plan for ``count`` rows, in the tiles of ``kernels.attention``."""
         tiles = max(-(-count // TILE), 2 if self._heads == 1 else 1)
         mask = self._mask.expand(tiles, -1, -1, -1)
         piece = AttentionPiece(
@@ -74,7 +74,7 @@ class TorchCrossKeys:
 
 
 class NativeCrossKeys:
-    """Laid out once, as the native library reads them (``outrider_fixed_keys`` of native.h)."""
+    """Keys and values in the native library's layout (``outrider_fixed_keys`` of native.h)."""
 
     def __init__(
         self, keys_values: Sequence[Tensor], heads: int, dtype: torch.dtype, context: Context | None = None
@@ -85,7 +85,7 @@ class NativeCrossKeys:
 
     def _laid_out(self, keys_values: Tensor, heads: int, dtype: torch.dtype) -> tuple[FixedKeysStruct, Tensor, Tensor]:
         length, width = len(keys_values), keys_values.shape[1] // (2 * heads)
-        together = 2 if dtype == torch.bfloat16 and width % 2 == 0 else 1  # dimensions
+        together = 2 if dtype == torch.bfloat16 and width % 2 == 0 else 1  # dimensions stored side by side
         dtype = dtype if together == 2 else torch.float32
         grown = F.pad(keys_values.to(dtype), (0, 0, 0, -length % _CHUNK))
         k, v = (part.reshape(len(grown), heads, width) for part in grown.chunk(2, dim=-1))

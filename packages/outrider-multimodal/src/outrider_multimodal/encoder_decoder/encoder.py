@@ -1,4 +1,4 @@
-"""The encoder: all positions of one source at once, which see each other."""
+"""The encoder: all positions of one source at once, with attention in both directions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["Encoder"]
 
 
 class Encoder:
-    """Runs once for an input, whatever reads it. Models whose encoders are the same share one object."""
+    """Runs once per input, for every reader. Models with equal encoders share one object."""
 
     def __init__(self, config: EncoderDecoderConfig, tensors: Mapping[str, Tensor], parts: Parts) -> None:
-        """``tensors``: by their canonical names; kept, mapped or not, to be compared with those of another model."""
+        """``tensors``: by their canonical names; kept for comparison with another model's."""
         self.config = config
         self._tensors = tensors
         self._tensor_names = sorted(name for name in tensors if name.startswith("encoder."))
@@ -41,11 +41,11 @@ class Encoder:
             )
 
     def __call__(self, given: EncoderInput) -> Tensor:
-        """What the decoder looks at: [n, d]; computed when first asked for."""
+        """The encoder's output for the decoder, float [n, d]; computed at the first call."""
         return given.computed(self, lambda: self._encode(torch.as_tensor(given.values)))
 
     def same_as(self, other: Encoder) -> bool:
-        """Whether both compute the same: constants and every weight."""
+        """Whether both encoders have equal constants and weights."""
         return (
             _constants(self.config) == _constants(other.config)
             and self._tensor_names == other._tensor_names
@@ -79,7 +79,7 @@ class Encoder:
         return x if self._embedding_norm is None else self._embedding_norm(x)
 
     def _add(self, x: Tensor, norm: Norm, block: Callable[[Tensor], Tensor]) -> Tensor:
-        """A block's residual connection, normed where the model norms."""
+        """A block's residual connection, with the norm before or after it as the model has it."""
         return norm(x + block(x)) if self.config.norms == "after" else x + block(norm(x))
 
     def _attend(self, weights: Attention, bias: Tensor | None, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which kernels run a model with an encoder."""
+"""Choice of the kernels for a model with an encoder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_encoder_decoder(
         dtype: of the decoder's matrices; ``auto`` is bfloat16.
 
     Raises:
-        ConfigError: a dtype is not available there.
+        ConfigError: a dtype is not available on ``device``.
     """
     use_chosen_threads()
     device = torch.device(device)

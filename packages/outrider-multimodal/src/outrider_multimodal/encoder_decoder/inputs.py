@@ -1,4 +1,4 @@
-"""What an encoder reads, and what it made of it."""
+"""Inputs of encoders, with the encoders' cached outputs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ T = TypeVar("T")
 class EncoderInput(InputSource):
     """Token ids or the spectrogram of a sound, for all requests that read it.
 
-    What encoders and decoders make of it is kept here and nowhere else: it is computed once, for several outputs of
-    one input, for a request that was preempted and for draft models with the same encoder, and goes with the input.
+    Results that encoders and decoders compute from it are kept here alone: they are computed once for several
+    outputs of one input, preempted requests and draft models with the same encoder, and are freed with the input.
     """
 
     def __init__(self, values: Array) -> None:
@@ -35,11 +35,11 @@ class EncoderInput(InputSource):
 
     @classmethod
     def of_tokens(cls, token_ids: Sequence[int]) -> EncoderInput:
-        """A text."""
+        """The input of a text."""
         return cls(np.array(list(token_ids), np.int64))
 
     def computed(self, owner: object, compute: Callable[[], T]) -> T:
-        """What ``compute`` gives for ``owner``, an encoder or a model; called once."""
+        """The cached result of ``compute`` for ``owner``, an encoder or a model; called once."""
         if owner not in self._computed:
             self._computed[owner] = compute()
         return cast("T", self._computed[owner])
@@ -53,7 +53,7 @@ class EncoderInput(InputSource):
         model.check_input(self)
 
     def attach(self, model: Model, cache: KVCache, slot: int) -> None:
-        """Encode this input, unless that was done before. Draft models without an encoder know only the text so far."""
+        """Encode this input once, and attach it to ``slot``. Draft models without an encoder read only the output."""
         if has_encoder(model):
             cache.attachments[slot] = model.encode(self)
 
@@ -63,11 +63,11 @@ class EncoderInput(InputSource):
 
     @property
     def positions(self) -> int:
-        """Of what the encoder makes of it: a token is one, and of a spectrogram two frames are."""
+        """Positions of the encoder's output: one per token, or one per two frames of a spectrogram."""
         return len(self.values) if self.is_text else self.values.shape[1] // 2
 
     @cached_property
     def digest(self) -> str:
-        """Of its numbers: what was cached of an output is for inputs with the same digest alone."""
+        """A digest of its values: cached rows of an output are reused only for inputs of equal digest."""
         data = np.ascontiguousarray(self.values)
         return hashlib.sha256(f"{data.dtype}{data.shape}".encode() + data.tobytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""Models with an encoder, whatever computes them."""
+"""Interface of models with an encoder, independent of the backend."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
 
 __all__ = ["CALIBRATION_SOURCE", "DecoderOfEncoder", "is_encoder_decoder"]
 
-CALIBRATION_SOURCE = 256  # tokens of text that a sequence without an input is taken to have
+CALIBRATION_SOURCE = 256  # tokens of text that a sequence without an input is assumed to have
 
 
 class DecoderOfEncoder(EncodingModel, Protocol):
-    """A model whose ``forward`` is the decoder's; its encoder runs once for an input."""
+    """A model whose ``forward`` is the decoder's; its encoder runs once per input."""
 
     @property
     def config(self) -> EncoderDecoderConfig: ...
 
     @property
     def shares_encoder(self) -> bool:
-        """Whether the encoder is another model's too, which runs it anyway."""
+        """Whether another model shares and runs the encoder."""
         ...
 
     def share_encoder(self, other: Any) -> object:
-        """Use the encoder of another model where it is the same."""
+        """Use another model's encoder if it is equal."""
         ...
 
 
 def is_encoder_decoder(model: object) -> TypeGuard[DecoderOfEncoder]:
-    """Whether a model is one with an encoder."""
+    """Whether a model has an encoder."""
     return isinstance(getattr(model, "config", None), EncoderDecoderConfig)

@@ -1,4 +1,4 @@
-"""Which encoders of draft models can take what the target's takes."""
+"""Matching of a draft model's encoder with the target's inputs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["match_encoder"]
 
 
 def match_encoder(draft: DecoderOfEncoder, target: Model) -> None:
-    """Let a draft model use the target's encoder where its own is the same.
+    """Let a draft model use the target's encoder if its own is equal.
 
     Raises:
-        IncompatibleDraftError: its encoder cannot take what the target's takes.
+        IncompatibleDraftError: its encoder cannot take the target's inputs.
     """
     if not is_encoder_decoder(target):
         raise IncompatibleDraftError(

@@ -1,7 +1,7 @@
 """An encoder–decoder model, on torch or with the native library's matrices.
 
-The decoder is what other models are: rows of keys and values of its own tokens lie in the cache, and are rolled back
-there. What it sees of the encoder hangs on the sequence's slot (``KVCache.attachments``) and never changes.
+The decoder is like any other model: keys and values of its own tokens lie in the cache, and are rolled back
+there. The encoder's keys and values are attached to the sequence's slot (``KVCache.attachments``) and never change.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["EncoderDecoderModel"]
 
 
 class EncoderDecoderModel:
-    """``forward`` is the decoder's, over tokens of any number of sequences; ``encode`` is what each has once."""
+    """``forward`` runs the decoder over tokens of several sequences; ``encode`` runs once per sequence."""
 
     takes_adapters = False
 
@@ -58,7 +58,7 @@ class EncoderDecoderModel:
     ) -> None:
         """``tensors`` by their canonical names (``checkpoints.encoder_decoder``).
 
-        ``native``: hold the decoder's matrices in the native library, so; activations are then float32.
+        ``native``: the format of the decoder's matrices in the native library, with float32 activations; None: torch.
         """
         self.config, self.dtype, self.device = config, dtype, torch.device(device)
         self._native = native
@@ -98,14 +98,14 @@ class EncoderDecoderModel:
         return bias
 
     def share_encoder(self, other: EncoderDecoderModel) -> bool:
-        """Use the other model's encoder if it computes the same, so that an input is encoded once for both."""
+        """Use the other model's encoder if it is equal, so that an input is encoded once for both."""
         if not self.encoder.same_as(other.encoder):
             return False
         self.encoder, self.shares_encoder = other.encoder, True
         return True
 
     def match_target(self, target: Model) -> None:
-        """As a draft model, use the target's encoder where it is the same.
+        """As a draft model, use the target's encoder if it is equal.
 
         Raises ``IncompatibleDraftError`` where this encoder cannot take the target's input.
         """
@@ -116,7 +116,7 @@ class EncoderDecoderModel:
         return time_encoder(self)
 
     def split_prompt(self, token_ids: Sequence[int]) -> EncodedPrompt:
-        """A prompt as the encoder's input, and the token ids that the decoder begins with; sounds come another way."""
+        """A text prompt as the encoder's input, with the decoder's first token ids; sounds have their own path."""
         if self.config.hears:
             return EncodedPrompt(list(token_ids))
         return EncodedPrompt(list(self.config.decoder_prompt), EncoderInput.of_tokens(token_ids))
@@ -145,7 +145,7 @@ class EncoderDecoderModel:
 
     @torch.inference_mode()
     def encode(self, given: EncoderInput) -> CrossKeys:
-        """Keys and values for the decoder's cross-attention; computed when first asked for."""
+        """Keys and values for the decoder's cross-attention; computed at the first call."""
         return given.computed(self, lambda: self._cross_keys(self.encoder(given)))
 
     def _cross_keys(self, hidden: Tensor) -> CrossKeys:
@@ -171,9 +171,9 @@ class EncoderDecoderModel:
 
     @torch.inference_mode()
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
-        """T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for out.
+        """Run T tokens: write their keys and values to ``cache``, and return logits [R, vocab] of the requested rows.
 
-        A row attends to the input that is attached to its slot. A slot without one sees zeros, which is for timing.
+        A row attends to the input attached to its slot. A slot without input has zeros, for timing.
         """
         c = self.config
         tokens, positions = (torch.tensor(list(ids), device=self.device) for ids in (batch.token_ids, batch.positions))
@@ -199,7 +199,7 @@ class EncoderDecoderModel:
         return ForwardOutput(logits=self.compute_logits(hidden), hidden=hidden, features=features)
 
     def _add(self, x: Tensor, norm: Norm, block: Callable[[Tensor], Tensor]) -> Tensor:
-        """A block's residual connection, normed where the model norms."""
+        """A block's residual connection, with the norm before or after it as the model has it."""
         return norm(x + block(x)) if self.config.norms == "after" else x + block(norm(x))
 
     def _placed(self, x: Tensor, positions: Tensor) -> Tensor:
@@ -262,7 +262,7 @@ class EncoderDecoderModel:
         return x if self.config.embedding_scale == 1.0 else x * self.config.embedding_scale
 
     def final_norm(self, x: Tensor) -> Tensor:
-        """What the LM head reads, from the last layer's output x: [n, d]."""
+        """The LM head's input, float [n, d], from the last layer's output x: [n, d]."""
         return x if self._norm is None else self._norm(x)
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
@@ -285,10 +285,10 @@ class EncoderDecoderModel:
 
     @property
     def cache_dtype(self) -> torch.dtype:
-        """Of keys and values."""
+        """The dtype of keys and values."""
         return self.dtype
 
     @property
     def weight_bytes(self) -> int:
-        """Memory that the weights take."""
+        """The memory of the weights, in bytes."""
         return self._weight_bytes

@@ -1,4 +1,4 @@
-"""Self-attention of the decoder over its own cache: of one forward pass, for all layers."""
+"""The decoder's self-attention over its cache, for all layers of one forward pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outrider_torch.kernels.attention.attention import AttentionPlan, attend, pl
 __all__ = ["OwnAttention", "native_attention", "torch_attention"]
 
 OwnAttention = Callable[[int, Tensor], Tensor]
-"""Of a layer's q: [T, heads, head_dim] -> [T, heads * head_dim]; the rows' keys and values are in the cache."""
+"""Attention of a layer's q: [T, heads, head_dim] -> [T, heads * head_dim]; keys and values are in the cache."""
 
 
 def native_attention(
@@ -39,7 +39,7 @@ def native_attention(
                 context.address, view.address, layer, *sizes, scale, len(spans), structs, q.data_ptr(), out.data_ptr()
             )
         )
-        assert held is not None  # what the structs point to is kept until here
+        assert held is not None  # keeps the arrays that the structs point to
         return out
 
     return run
@@ -53,7 +53,7 @@ def torch_attention(
     dtype: torch.dtype,
     bias: RelativeBias | None,
 ) -> OwnAttention:
-    """On torch. ``positions``: int64 [T]; ``bias``: on scores, by distance."""
+    """Self-attention on torch. ``positions``: int64 [T]. ``bias``: added to scores by distance."""
     drawn = plan(
         spans,
         group=1,

@@ -1,4 +1,4 @@
-"""T5's positions: a learned bias on attention scores for each head, by how far apart two tokens are."""
+"""T5's positions: a learned bias on attention scores, for each head and distance of two tokens."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["RelativeBias", "bucket"]
 
 
 def bucket(distance: Tensor, *, two_sided: bool, buckets: int, longest: int) -> Tensor:
-    """Which bias a distance (key's position minus query's) has: int64 of the same shape.
+    """The bucket of each distance (key's position minus query's): int64 of the same shape.
 
     Raffel et al. 2020: half of the buckets are for one distance each, the others grow logarithmically up to
-    ``longest``. With ``two_sided`` keys behind the query have buckets of their own; else they count as distance 0.
+    ``longest``. With ``two_sided``, keys after the query have their own buckets; else they count as distance 0.
     """
     found = torch.zeros_like(distance)
     if two_sided:
@@ -31,14 +31,14 @@ def bucket(distance: Tensor, *, two_sided: bool, buckets: int, longest: int) -> 
 
 
 class RelativeBias:
-    """The bias of one stack, which all of its layers add."""
+    """The bias that all layers of one stack share."""
 
     def __init__(self, weight: Tensor, *, two_sided: bool, longest: int) -> None:
         """``weight``: [buckets, heads]."""
         self._weight, self._two_sided, self._longest = weight, two_sided, longest
 
     def __call__(self, queries: Tensor, keys: int) -> Tensor:
-        """Of queries at positions int64 [n] on keys at 0 .. keys - 1: [heads, n, keys]."""
+        """The bias of queries at positions int64 [n] on keys 0 .. keys - 1: [heads, n, keys]."""
         distance = torch.arange(keys, device=queries.device) - queries[:, None]
         index = bucket(distance, two_sided=self._two_sided, buckets=len(self._weight), longest=self._longest)
         return self._weight[index].permute(2, 0, 1)

@@ -1,4 +1,4 @@
-"""How long an encoder takes, timed before any request."""
+"""Timing of an encoder before any request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outrider_multimodal.encoder_decoder.kind import CALIBRATION_SOURCE, Decoder
 
 __all__ = ["time_encoder"]
 
-_REPEATS, _SECONDS = 3, 0.5  # the least of so many runs counts, unless fewer take that long
+_REPEATS, _SECONDS = 3, 0.5  # runs, of which the fastest counts; seconds after which no further run starts
 
 
 def time_encoder(model: DecoderOfEncoder) -> tuple[float, int]:

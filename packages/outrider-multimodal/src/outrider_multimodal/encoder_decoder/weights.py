@@ -1,4 +1,4 @@
-"""The parts of encoder and decoder layers, laid out for the device that runs them."""
+"""The parts of encoder and decoder layers, in the layout of their device."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from outrider_torch.kernels.serial import elementwise
 __all__ = ["Attention", "Layer", "Linear", "Parts", "mlp"]
 
 Linear = Callable[[Tensor], Tensor]
-"""[n, in] -> [n, out]."""
+"""A linear layer: [n, in] -> [n, out]."""
 
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """One attention block: the projections of what attends, and of what is attended to."""
+    """One attention block: the projections of queries, keys, values and output."""
 
     norm: Norm
-    query: Linear | None  # None: ``key_value`` has it too, in front
+    query: Linear | None  # None: ``key_value`` contains it, first
     key_value: Linear
     out: Linear
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A layer of a decoder, or without ``cross`` of an encoder."""
+    """A decoder layer; without ``cross``, an encoder layer."""
 
     attention: Attention
     cross: Attention | None
@@ -44,7 +44,7 @@ class Layer:
 
 
 class Parts:
-    """Tensors by their canonical names, as norms and linear layers."""
+    """Makes norms and linear layers of tensors by their canonical names."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Parts:
         dtype: torch.dtype,
         native: Target | None,
     ) -> None:
-        """``native``: hold the decoder's matrices in the native library, so; None: on torch, in ``dtype``."""
+        """``native``: the format of the decoder's matrices in the native library; None: torch, in ``dtype``."""
         self._config, self._tensors, self._device, self._dtype, self._native = config, tensors, device, dtype, native
         self.nbytes = 0
 
@@ -72,7 +72,7 @@ class Parts:
         return LayerNorm(weight, self.get(f"{name}.bias"), eps) if self._config.layer_norm else RMSNorm(weight, eps)
 
     def linear(self, *names: str, whole: bool = False) -> Linear:
-        """Projections of one input, fused; ``whole``: for all rows of a source at once, whose bits no batch moves."""
+        """Fused projections of one input. ``whole``: all rows of a source at once, whose bits depend on no batch."""
         weight = torch.cat([self._tensors[f"{name}.weight"].float() for name in names])
         return self.matrix(weight, self._bias(names, weight), whole=whole)
 
@@ -88,7 +88,7 @@ class Parts:
         return (lambda x: F.linear(x, weight, bias)) if whole else TorchLinear(weight, bias)
 
     def _bias(self, names: tuple[str, ...], weight: Tensor) -> Tensor | None:
-        """Of all of them, zero where one has none (keys of Whisper)."""
+        """The fused bias of the projections, zero for one without a bias (Whisper's keys)."""
         if not any(self.has(f"{name}.bias") for name in names):
             return None
         parts = [
@@ -135,12 +135,12 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _activate(config: EncoderDecoderConfig, inner: Tensor) -> Tensor:
-    """What lies between the two matrices of an MLP, of inner: [n, d or 2 d]."""
+    """The activation between the two matrices of an MLP, of inner: [n, d or 2 d] (gated)."""
     gate, up = inner.chunk(2, dim=-1) if config.gated else (inner, None)
     out = elementwise(_FUNCTIONS[config.activation_function], gate)
     return out if up is None else out * up
 
 
 def mlp(config: EncoderDecoderConfig, layer: Layer, x: Tensor) -> Tensor:
-    """The last block of a layer, of x: [n, d]."""
+    """The MLP block of a layer, of x: [n, d]."""
     return layer.down(_activate(config, layer.inner(x)))

@@ -1,7 +1,7 @@
 """From a sound file to text with times: decoding of audio, Whisper's windows and its rules of time stamps.
 
-Nothing here runs a model. ``transcribe.transcription`` says what is to be decoded next, and is told what came of it
-(``llm`` and ``server`` do the decoding, with an engine of their own kind).
+Nothing here runs a model. ``transcribe.transcription`` yields each request to decode, and receives its result
+(``llm`` and ``server`` decode, each with its own engine).
 """
 
 from outrider_multimodal.speech.audio import Sound, read_sound

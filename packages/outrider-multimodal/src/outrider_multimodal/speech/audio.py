@@ -1,4 +1,4 @@
-"""Sound files as samples: WAV by itself, everything else by way of soundfile or ffmpeg where one is there."""
+"""Sound files as samples: WAV by our own reader, other formats by soundfile or ffmpeg, if installed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from outrider.errors import InvalidRequestError
 
 __all__ = ["RATE", "Sound", "read_sound"]
 
-RATE = 16_000  # samples a second that Whisper hears
+RATE = 16_000  # samples per second of Whisper's input
 _MOST_SECONDS = 24 * 3600
-_RATES = range(1_000, 1_000_001)  # samples a second of a file
+_RATES = range(1_000, 1_000_001)  # samples per second that a file may have
 _MOST_PHASES = RATE
-"""Of the filter that resamples: it has twenty times as many taps, which are made before a sample is looked at."""
-_MOST_READS = 1024  # of a WAV file, two for each chunk; ordinary ones have a few
+"""Phases of the resampling filter: its taps, 20 per phase, are computed before any sample is read."""
+_MOST_READS = 1024  # of a WAV file, two per chunk; ordinary files have a few chunks
 _MOST_CHANNELS = 64
-_FFMPEG_SECONDS = 600  # until a decoder that does not end is stopped
+_FFMPEG_SECONDS = 600  # after which a decoder is stopped
 
 Samples = NDArray[np.float32]
 
@@ -44,11 +44,11 @@ def read_sound(source: str | Path | bytes, *, name: str = "", most_seconds: floa
     """Decode a file, or the bytes of one; several channels are averaged.
 
     Args:
-        name: what to call bytes in messages.
+        name: the name of bytes in messages.
         most_seconds: longer sounds are refused.
 
     Raises:
-        InvalidRequestError: it cannot be read, is no sound, is empty, or is too long.
+        InvalidRequestError: the source is unreadable, no sound, empty, or too long.
     """
     path = None if isinstance(source, bytes) else Path(source)
     name = name or (str(path) if path is not None else "the file")
@@ -72,7 +72,7 @@ def read_sound(source: str | Path | bytes, *, name: str = "", most_seconds: floa
 
 
 def _decode(data: bytes, path: Path | None, name: str, most_seconds: float) -> tuple[Samples, int]:
-    """Samples [n] of one channel, and their rate; a second more than ``most_seconds`` where there is more."""
+    """Samples [n] of one channel, and their rate; of longer sounds, one second more than ``most_seconds``."""
     found = _wav(data) if data[:4] in (b"RIFF", b"RIFX", b"RF64") else None
     found = found or _by_soundfile(data, most_seconds) or _by_ffmpeg(data, path, most_seconds)
     if found is not None:
@@ -87,7 +87,7 @@ def _decode(data: bytes, path: Path | None, name: str, most_seconds: float) -> t
 
 
 class _FewReads(io.BytesIO):
-    """A file of at most so many reads: one of a million empty chunks would take a minute."""
+    """A file with a bound on reads: a million empty chunks would take a minute."""
 
     _left = _MOST_READS
 
@@ -99,12 +99,12 @@ class _FewReads(io.BytesIO):
 
 
 def _wav(data: bytes) -> tuple[Samples, int] | None:
-    """All widths of PCM and floats."""
+    """A WAV file of any width of PCM or float; None for another format."""
     from scipy.io import wavfile
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # chunks of no interest, and files cut short
+            warnings.simplefilter("ignore")  # unknown chunks, and truncated files
             rate, values = wavfile.read(_FewReads(data))
     except Exception:  # noqa: BLE001  (a damaged file fails in many ways)
         return None
@@ -112,7 +112,7 @@ def _wav(data: bytes) -> tuple[Samples, int] | None:
 
 
 def _floats(values: NDArray[np.generic]) -> Samples:
-    """From -1 to 1; 24 bits come as the upper ones of 32."""
+    """Samples from -1 to 1; 24 bits arrive as the upper bits of 32."""
     if values.dtype == np.uint8:
         return (values.astype(np.float32) - np.float32(128)) / np.float32(128)
     if values.dtype.kind == "i":
@@ -127,13 +127,13 @@ def _mono(values: Samples) -> Samples:
 def _has_soundfile() -> bool:
     try:
         import soundfile  # noqa: F401
-    except (ImportError, OSError):  # the package, or the library it needs
+    except (ImportError, OSError):  # the package or its library is missing
         return False
     return True
 
 
 def _by_soundfile(data: bytes, most_seconds: float) -> tuple[Samples, int] | None:
-    """What is compressed may be a thousand times as long, so that no more is decoded than is taken."""
+    """By soundfile, up to the limit: compressed sound may decode to a thousand times its size."""
     if not _has_soundfile():
         return None
     import soundfile
@@ -150,7 +150,7 @@ def _by_soundfile(data: bytes, most_seconds: float) -> tuple[Samples, int] | Non
 
 
 def _by_ffmpeg(data: bytes, path: Path | None, most_seconds: float) -> tuple[Samples, int] | None:
-    """Uploaded bytes reach ffmpeg through a pipe, and it may open nothing else: a playlist could name any file."""
+    """Uploaded bytes reach ffmpeg through a pipe, its only input: a playlist could name any file."""
     program = shutil.which("ffmpeg")
     if program is None:
         return None
@@ -174,8 +174,8 @@ def _by_ffmpeg(data: bytes, path: Path | None, most_seconds: float) -> tuple[Sam
 def _at_rate(samples: Samples, rate: int) -> Samples:
     """``samples`` at 16 kHz.
 
-    The cost grows with the seconds of sound, and with nothing else that a file says: a rate that no simple ratio
-    reaches is taken for the nearest that one does, 0.003 % away at most, which is less than clocks of recorders err.
+    The cost grows with the seconds of sound alone: a rate without a simple ratio to 16 kHz
+    is replaced by the nearest rate with one, at most 0.003 % away, less than the error of recorders' clocks.
     """
     ratio = Fraction(rate, RATE)
     if ratio.numerator > _MOST_PHASES:

@@ -1,4 +1,4 @@
-"""How Whisper divides sound: a hundred frames a second, in windows of half a minute."""
+"""Whisper's units of sound: 100 frames per second, in windows of 30 seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Whisper hears: the logarithm of power in mel bands, a hundred frames a second (Radford et al. 2022, 2.2)."""
+"""Whisper's input: the logarithm of power in mel bands, 100 frames per second (Radford et al. 2022, 2.2)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _filters(bins: int) -> Tensor:
 
 
 def log_mel(samples: Samples, bins: int, *, silence: float = WINDOW_SECONDS) -> NDArray[np.float32]:
-    """float32 [bins, frames] of samples at 16 kHz and ``silence`` seconds of nothing behind them.
+    """float32 [bins, frames] of samples at 16 kHz, followed by ``silence`` seconds of zeros.
 
     Values lie within 8 powers of ten below the loudest of the whole sound, and are scaled to about -1 to 1.
     """

@@ -1,4 +1,4 @@
-"""How a sound is transcribed."""
+"""Options of transcription."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ class TranscriptionOptions:
     """Defaults are those of the published recipe (Radford et al. 2022, section 4.5)."""
 
     language: str | None = None
-    """What is spoken, by its code or English name; None: found out from the first half minute."""
+    """The spoken language, by its code or English name; None: detected in the first 30 seconds."""
     task: Task = "transcribe"
-    """``translate`` is into English."""
+    """``transcribe``, or ``translate`` into English."""
     prompt: str = ""
-    """Text that the first half minute is taken to follow: names, and how they are spelled."""
+    """Context of the first 30 seconds, such as the spelling of names."""
     timestamps: bool = True
-    """Segments with times; without, each half minute is one segment."""
+    """Segments with times; False: every 30 seconds are one segment."""
     condition_on_previous_text: bool = True
-    """The text so far is the context of the next half minute."""
+    """Whether the text so far is the context of the next 30 seconds."""
     temperatures: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-    """The first, then the others where a text repeats itself or is unlikely."""
+    """The first temperature, then the others while a text repeats itself or is unlikely."""
     compression_ratio_threshold: float | None = 2.4
-    """A text that zlib makes smaller by more repeats itself; None: never."""
+    """Above this ratio of zlib, a text repeats itself; None: no limit."""
     log_prob_threshold: float | None = -1.0
-    """A text whose tokens have a lower mean log-probability, by the model before any rule, is unlikely; None: never."""
+    """Below this mean log-probability of its tokens, before any rule, a text is unlikely; None: no limit."""
     no_speech_threshold: float | None = 0.6
-    """Where ``<|nospeech|>`` is likelier than this, and the text unlikely, nothing was said; None: something always."""
+    """Above this probability of ``<|nospeech|>``, an unlikely text counts as silence; None: no limit."""
     seed: int = 0
-    """Of what is drawn at temperatures above 0."""
+    """Seed of sampling at temperatures above 0."""
 
     def __post_init__(self) -> None:
         if self.task not in ("transcribe", "translate"):

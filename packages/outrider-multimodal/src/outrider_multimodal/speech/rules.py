@@ -1,4 +1,4 @@
-"""What Whisper may say next: time stamps come in pairs, never go back, and win where they are likelier together."""
+"""Whisper's rules for the next token: time stamps come in pairs, never decrease, and win if likelier in sum."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class SpeechConstraint:
         if after_pair:
             allowed[v.first_stamp :] = False  # the text of a segment
         elif after_stamp:
-            allowed[: v.end] = False  # the next segment, or the end
+            allowed[: v.end] = False  # the next segment's stamp, or the end
         latest = next((token for token in reversed(output) if token >= v.first_stamp), None)
         if latest is not None:
-            begins = after_stamp and not after_pair  # a segment may begin where the last one ended, but not end so
+            begins = after_stamp and not after_pair  # a segment may begin at the last one's end, but not end there
             allowed[v.first_stamp : latest if begins else latest + 1] = False
         return allowed
 
     def forbid_(self, logits: NDArray[np.float32], output: Sequence[int]) -> None:
-        """Only a time stamp comes next where all of them together are likelier than any other token."""
+        """Allow only time stamps if their summed probability exceeds that of every other token."""
         if not self._timestamps:
             return
         first = self._v.first_stamp

@@ -1,4 +1,4 @@
-"""The published recipe for sounds of any length: windows that go on where the last whole segment ended."""
+"""The published recipe for sounds of any length: each window begins at the last complete segment's end."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from outrider_multimodal.speech.windows import cut
 
 __all__ = ["Decode", "Decoded", "transcription"]
 
-_FORGET_ABOVE = 0.5  # a text drawn at a higher temperature is no context for the next
+_FORGET_ABOVE = 0.5  # texts of higher temperatures are no context for the next window
 
 Spectrogram = NDArray[np.float32]
-"""[mel bins, frames]."""
+"""float32 [mel bins, frames]."""
 
 
 @dataclass(frozen=True)
 class Decode:
-    """What is to be decoded next."""
+    """One request to decode."""
 
     prompt: tuple[int, ...]
     params: SamplingParams
-    constraint: SpeechConstraint | None  # None: one token, among those that ``params`` allow
+    constraint: SpeechConstraint | None  # None: one token, limited by ``params``
     window: EncoderInput
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """What came of it."""
+    """The result of a ``Decode``."""
 
     token_ids: Sequence[int]
     logprob: float  # of all tokens, before any rule
@@ -63,14 +63,14 @@ def transcription(
     on_segment: Callable[[Segment], None] = lambda segment: None,
     on_progress: Callable[[float], None] = lambda seconds: None,
 ) -> Steps:
-    """Yields what is to be decoded, takes what came of it, and returns the transcript.
+    """Yield requests to decode, receive their results, and return the transcript.
 
     Args:
-        bins: mel bands that the model hears.
-        context: tokens that prompt and output of the model may have together.
-        encode: text to token ids; ``decode``: back.
-        on_segment: told of each segment as it is found.
-        on_progress: told up to which second the sound is done.
+        bins: mel bands of the model's input.
+        context: the most tokens of prompt and output together.
+        encode: text to token ids; ``decode``: the inverse.
+        on_segment: called with each decoded segment.
+        on_progress: called with the seconds of sound that are done.
     """
     run = _Transcription(sound, options, vocabulary, bins, context, encode, decode, on_segment, on_progress)
     return run.steps()
@@ -78,7 +78,7 @@ def transcription(
 
 @dataclass
 class _Window:
-    """What was made of one window, at one temperature."""
+    """The output of one window at one temperature."""
 
     tokens: list[int]
     text: str
@@ -118,7 +118,7 @@ class _Transcription:
         from outrider_multimodal.speech.mel import log_mel  # torch
 
         mel = log_mel(self._sound.samples, self._bins)
-        frames = mel.shape[1] - WINDOW_FRAMES  # without the silence behind the sound
+        frames = mel.shape[1] - WINDOW_FRAMES  # without the silence after the sound
         seek = 0
         while seek < frames:
             window = EncoderInput(_window(mel, seek))
@@ -135,7 +135,7 @@ class _Transcription:
         return Transcript(self._language or "en", self._o.task, self._sound.seconds, self._segments, self._stats)
 
     def _keep(self, found: _Window, seek: int, length: int) -> int:
-        """Segments of a window, and how far to go on."""
+        """Keep the segments of a window; return the frames to advance."""
         if not self._o.condition_on_previous_text or found.temperature > _FORGET_ABOVE:
             self._past = []
         pieces, advance = cut(found.tokens, self._v, length)
@@ -167,7 +167,7 @@ class _Transcription:
         return o.log_prob_threshold is None or found.avg_logprob <= o.log_prob_threshold
 
     def _with_fallback(self, window: EncoderInput) -> Generator[Decode, Decoded, _Window]:
-        """The window at the first temperature that gives a text without repetitions and doubts."""
+        """The window at the first temperature whose text is neither repetitive nor unlikely."""
         o = self._o
         past = self._context // 2 - 1
         before = (self._v.previous, *self._past[-past:], self._v.start) if self._past else (self._v.start,)
@@ -222,7 +222,7 @@ class _Transcription:
         return self._decode([token for token in tokens if token < self._v.end])
 
     def _count(self, stats: RequestStats) -> None:
-        """Add one run's counts to those of the whole."""
+        """Add one request's counts to the transcript's."""
         self._stats.add(stats)
 
 

@@ -1,4 +1,4 @@
-"""What was said, when; and as subtitles."""
+"""Transcripts: segments with times, and subtitles."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["FORMATS", "Segment", "Transcript"]
 
 @dataclass(frozen=True)
 class Segment:
-    """What was said between two times, in seconds."""
+    """The text between two times, in seconds."""
 
     start: float
     end: float
     text: str
-    token_ids: tuple[int, ...]  # time stamps included, those of its window
+    token_ids: tuple[int, ...]  # including time stamps, relative to its window
     temperature: float
     avg_logprob: float
     compression_ratio: float
@@ -25,7 +25,7 @@ class Segment:
     seek: int  # hundredths of a second at which its window began
 
     def as_dict(self, index: int) -> dict[str, Any]:
-        """As OpenAI's ``verbose_json`` has it."""
+        """The segment's object in OpenAI's ``verbose_json``."""
         return {
             "id": index,
             "seek": self.seek,
@@ -42,7 +42,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Transcript:
-    """A whole sound."""
+    """The transcript of a whole sound."""
 
     language: str  # its code
     task: str
@@ -55,7 +55,7 @@ class Transcript:
         return "".join(segment.text for segment in self.segments).strip()
 
     def as_dict(self) -> dict[str, Any]:
-        """As OpenAI's ``verbose_json``."""
+        """The object of OpenAI's ``verbose_json``."""
         return {
             "task": self.task,
             "language": self.language,
@@ -89,6 +89,6 @@ def _clock(seconds: float, point: str) -> str:
 
 
 def _cue(text: str, *, escape: bool = False) -> str:
-    """One line that cannot be taken for the end of a cue or for its times."""
+    """``text`` as one line that no parser takes for a cue's end or times."""
     line = " ".join(text.split()).replace("-->", "->")
     return line.replace("&", "&amp;").replace("<", "&lt;") if escape else line

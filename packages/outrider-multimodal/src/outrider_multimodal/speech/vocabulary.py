@@ -1,4 +1,4 @@
-"""Which tokens of a Whisper model are not text, and which of them it may say when."""
+"""Whisper's control tokens."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _MAX_INITIAL_STAMP = 50  # 1 second
 
 @dataclass(frozen=True, kw_only=True)
 class SpeechVocabulary:
-    """Token ids, as the model's files have them."""
+    """Ids of the control tokens, from the model's files."""
 
     start: int  # <|startoftranscript|>
     end: int  # <|endoftext|>; text tokens lie below it
-    previous: int  # <|startofprev|>: what was said before follows
+    previous: int  # <|startofprev|>: earlier text follows
     no_speech: int
     no_timestamps: int
     transcribe: int
     translate: int
-    languages: Mapping[str, int] = field(default_factory=dict)  # by code; empty: a model of English alone
+    languages: Mapping[str, int] = field(default_factory=dict)  # by code; empty for an English-only model
     suppressed: tuple[int, ...] = ()  # never
-    suppressed_first: tuple[int, ...] = ()  # not as the first token
+    suppressed_first: tuple[int, ...] = ()  # never as the first token
     max_initial_stamp: int = _MAX_INITIAL_STAMP
     size: int = 0
 
@@ -40,13 +40,13 @@ class SpeechVocabulary:
         return self.no_timestamps + 1
 
     def seconds(self, stamp: int) -> float:
-        """The time that a token stands for, within its window."""
+        """The time of a time stamp token within its window, in seconds."""
         return (stamp - self.first_stamp) * SECONDS_PER_STAMP
 
     def language(self, name: str) -> str:
         """The code of a language given by its code or its English name.
 
-        Raises ``InvalidRequestError`` for one the model does not know.
+        Raises ``InvalidRequestError`` for a language unknown to the model.
         """
         from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
@@ -59,7 +59,7 @@ class SpeechVocabulary:
 
     @classmethod
     def of(cls, folder: Path, tokenizer: Tokenizer) -> SpeechVocabulary:
-        """From ``tokenizer.json`` and ``generation_config.json``; raises ``ModelFormatError`` if one is wanting."""
+        """From ``tokenizer.json`` and ``generation_config.json``; raises ``ModelFormatError`` if one is missing."""
         generation = folder / "generation_config.json"
         raw: dict[str, Any] = read_json_object(folder / "config.json")
         raw |= read_json_object(generation) if generation.exists() else {}

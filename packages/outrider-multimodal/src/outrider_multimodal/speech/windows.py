@@ -1,4 +1,4 @@
-"""Where the text of a window of 30 seconds belongs in time, and where the next window begins."""
+"""Division of a window's text into timed segments, and the beginning of the next window."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class SpeechPiece:
 
 
 def cut(tokens: Sequence[int], vocabulary: SpeechVocabulary, frames: int) -> tuple[list[SpeechPiece], int]:
-    """Segments of a window of ``frames``, and how many frames further the next window begins (at least 1).
+    """Segments of a window of ``frames``, and the frames from its beginning to the next window's (at least 1).
 
     ::
 
-        <0.00> a b <2.40> <2.40> c <5.00> <5.00> d e      a pair ends each segment; what is behind the last pair was
-        [   segment     ] [  segment    ] next window      cut off by the window's end, and is heard again
+        <0.00> a b <2.40> <2.40> c <5.00> <5.00> d e      a pair ends each segment; the text after the last pair was
+        [   segment     ] [  segment    ] next window      cut off by the window's end, and is decoded again
     """
     stamped = [token >= vocabulary.first_stamp for token in tokens]
     ends = [i for i in range(1, len(tokens)) if stamped[i] and stamped[i - 1]]
-    whole = len(tokens) > 1 and stamped[-1] and not stamped[-2]  # it ends with the end of a segment, and silence
+    whole = len(tokens) > 1 and stamped[-1] and not stamped[-2]  # the window ends with a segment's end, then silence
     if not ends:
         times = [token for token, stamp in zip(tokens, stamped, strict=True) if stamp]
         end = frames / FRAMES_PER_SECOND

@@ -1,4 +1,4 @@
-"""Images in prompts: reading them, what the model's tower makes of them, and where it stands in a prompt."""
+"""Images in prompts: files to pixels, pixels to the tower's features, features to positions in the prompt."""
 
 from outrider_multimodal.vision.images import ImageLimits, ImageSource, from_data_url
 

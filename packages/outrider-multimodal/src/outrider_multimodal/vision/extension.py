@@ -1,4 +1,4 @@
-"""What the core asks of images in prompts."""
+"""The extension through which the core opens images in prompts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["open_vision", "split_prompt"]
 
 
 def open_vision(folder: Path, tokenizer: Tokenizer, model: LoadedModel) -> Vision | str:
-    """What reads images for a model, or why nothing does: without Pillow the model still reads text."""
+    """The ``Vision`` of a model, or the reason for its absence: without Pillow the model still reads text."""
     if not is_vision_language(folder):
         return "this model reads text only"
     if importlib.util.find_spec("PIL") is None:

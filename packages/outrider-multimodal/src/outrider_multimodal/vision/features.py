@@ -1,4 +1,4 @@
-"""Features of images that were seen lately, so that the next turn of a conversation need not compute them again."""
+"""Cache of recent images' features, for the next turns of a conversation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CAPACITY = 256 << 20
 
 
 class _Seen:
-    """By one domain, least recently used first."""
+    """The features of one domain, least recently used first."""
 
     def __init__(self) -> None:
         self.features: OrderedDict[bytes, Tensor] = OrderedDict()
@@ -35,14 +35,14 @@ class _Seen:
 
 
 class FeatureCache:
-    """Apart for each domain: that an image was seen before would else show in the time that it takes."""
+    """Features by domain: shared ones would reveal the images of other domains by response times."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._domains = PartitionedStore(_Seen, capacity)
         self._lock = threading.Lock()
 
     def get(self, digest: bytes, domain: str, tenant: str, compute: Callable[[], Tensor]) -> Tensor:
-        """The features of the image with ``digest``, computed if the domain has not seen it lately."""
+        """The features of the image with ``digest``, computed if the domain's cache does not have them."""
         with self._lock:
             handle = self._domains.open(domain, tenant)
             found = handle.store.features.get(digest)

@@ -21,34 +21,34 @@ ImageSource = Union[str, Path, bytes, "Image"]
 """A file, a data URL, the bytes of a file, or an image of Pillow's."""
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-"""Pillow knows others, of which some start other programs."""
+"""Pillow reads further formats, some of them by starting other programs."""
 
-_MOST_READS = 1 << 19  # parts of a file; one of 64 MB in pieces of 8 KB, as PNG's own library writes it, has 30,000
+_MOST_READS = 1 << 19  # parts of a file; a PNG of 64 MB in chunks of 8 KB, libpng's default, has 30,000
 _JPEG_SCAN = b"\xff\xda"
-_FEW_SCANS = 16  # those of ordinary progressive files are about ten
-_MOST_SCANNED = 1 << 30  # pixels, of all scans: a few seconds
+_FEW_SCANS = 16  # ordinary progressive files have about ten
+_MOST_SCANNED = 1 << 30  # pixels of all scans: a few seconds
 _OF_DECODERS = (OSError, ValueError, SyntaxError, LookupError, TypeError, AttributeError, ArithmeticError, struct.error,
                 RecursionError, MemoryError, EOFError)  # fmt: skip
-"""What Pillow raises for files that are damaged."""
+"""Exceptions that Pillow raises for damaged files."""
 
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """What is taken of one prompt."""
+    """Limits for the images of one prompt."""
 
     count: int = 32
     nbytes: int = 64 << 20  # of one file
-    pixels: int = 1 << 26  # of one image, of which a small file may claim any number
+    pixels: int = 1 << 26  # of one image; a small file may claim any number
 
 
 def read_image(source: ImageSource, limits: ImageLimits, name: str) -> Image:
-    """An image in memory. Of an animation it is the first picture.
+    """Decode an image into memory; of an animation, its first frame.
 
     Args:
-        name: what to call it in messages.
+        name: the image's name in messages.
 
     Raises:
-        InvalidRequestError: it is no image of ``FORMATS``, is damaged or too large, or would have to be fetched.
+        InvalidRequestError: the source is no image of ``FORMATS``, damaged, too large, or a URL to fetch.
     """
     from PIL.Image import Image
 
@@ -83,7 +83,7 @@ def from_data_url(url: str, name: str) -> bytes:
 
 
 def _scheme(text: str) -> str:
-    """``data``, ``http``, ``file`` and the like; "" for a path."""
+    """The scheme of a URL (``data``, ``http``, ``file``); "" for a path."""
     scheme, colon, _ = text[:32].partition(":")
     return scheme.lower() if colon and len(scheme) > 1 and scheme.replace("+", "").isalnum() else ""
 
@@ -98,11 +98,11 @@ def _read_file(path: Path, limits: ImageLimits, name: str) -> bytes:
 
 
 class _TooManyPartsError(Exception):
-    """A file of so many parts that reading them would take seconds, and gigabytes."""
+    """A file has too many parts: reading them would take seconds and gigabytes."""
 
 
 class _Parts(io.BytesIO):
-    """A file that may be read from so many times: Pillow reads each part of a file, and keeps some of each."""
+    """A file with a bound on reads: Pillow reads and partly keeps each part of a file."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
@@ -123,7 +123,7 @@ def _decode(data: bytes, limits: ImageLimits, name: str) -> Image:
             _check_pixels(opened, limits, name)
             _check_scans(opened, data, name)
             ImageOps.exif_transpose(opened, in_place=True)  # as transformers loads a file
-            _check_pixels(opened, limits, name)  # a frame may be larger than the file said
+            _check_pixels(opened, limits, name)  # a frame may exceed the size in the file's header
             return opened if opened.mode == "RGB" else opened.convert("RGB")  # a copy would be as large again
     except InvalidRequestError:
         raise
@@ -139,7 +139,7 @@ def _decode(data: bytes, limits: ImageLimits, name: str) -> Image:
 
 
 def _check_scans(image: Image, data: bytes, name: str) -> None:
-    """A JPEG goes over all its pixels as often as it likes, with a few bytes each time."""
+    """Bound a JPEG's scans: each rewrites all pixels, at the cost of a few bytes in the file."""
     width, height = image.size
     scans = data.count(_JPEG_SCAN) if image.format == "JPEG" else 1
     if scans > _FEW_SCANS and scans * width * height > _MOST_SCANNED:

@@ -1,4 +1,4 @@
-"""Images as their model takes them, by transformers' own image processor: frames of pixels, and tokens in the prompt.
+"""Images as their model's inputs, by transformers' own image processor: frames of pixels, and tokens in the prompt.
 
 ::
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["ImagePreparer", "PreparedImage"]
 
 _PER_FRAME = 169
-"""Tokens of a frame where ``processor_config.json`` does not say, as in transformers."""
+"""Default tokens of a frame without ``processor_config.json``'s, as in transformers."""
 
 
 @dataclass(frozen=True)
 class PreparedImage:
-    """What the tower is given, and what the prompt says."""
+    """The tower's input, and the tokens in the prompt."""
 
     frames: Tensor  # float32 [n, channels, height, width]
     masks: Tensor | None  # int64 [n, height, width]: 0 where a frame is padding
@@ -42,7 +42,7 @@ class PreparedImage:
 
     @cached_property
     def digest(self) -> bytes:
-        """32 bytes, of all that its features are computed from."""
+        """32 bytes, of all inputs of its features."""
         digest = hashlib.blake2b(f"{tuple(self.frames.shape)}".encode(), digest_size=32)
         for part in (self.frames, self.masks):
             if part is not None:
@@ -51,10 +51,10 @@ class PreparedImage:
 
 
 class ImagePreparer:
-    """Of one model of the SmolVLM and Idefics3 families."""
+    """Prepares images for one model of the SmolVLM and Idefics3 families."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, image_token: int) -> None:
-        """Raises ``ConfigError`` without Pillow, ``ModelFormatError`` if the folder's files do not suffice."""
+        """Raises ``ConfigError`` without Pillow, ``ModelFormatError`` if the folder's files are incomplete."""
         self._processor = _image_processor(folder)
         self._tokenizer = tokenizer
         self.per_frame = _tokens_per_frame(folder)
@@ -73,7 +73,7 @@ class ImagePreparer:
 
     @property
     def placeholder(self) -> str:
-        """What prompts have in place of an image."""
+        """The text that marks an image in a prompt."""
         return self._image
 
     def prepare(self, image: Image) -> PreparedImage:
@@ -93,7 +93,7 @@ class ImagePreparer:
         return PreparedImage(frames, None if masks is None else masks[0], tokens)
 
     def _text(self, rows: int, columns: int) -> str:
-        """What stands in the prompt for an image of so many frames; for a single frame both are 0."""
+        """The prompt's text for an image of ``rows`` by ``columns`` frames; both are 0 for a single frame."""
         image = self._image * self.per_frame
         text = ""
         for row in range(1, rows + 1):

@@ -14,7 +14,7 @@ Message = Mapping[str, Any]
 
 
 def split_prompt(prompt: Mapping[str, Any] | Sequence[Message]) -> tuple[Any, list[ImageSource]]:
-    """A prompt or a conversation without its images, and these in order.
+    """A prompt or a conversation without its images, and the images in order.
 
     Raises ``InvalidRequestError`` for parts that are neither text nor images.
     """

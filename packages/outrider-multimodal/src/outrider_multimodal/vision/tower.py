@@ -1,4 +1,4 @@
-"""What sees: a model's vision tower and the connector behind it, by transformers' own code."""
+"""A model's vision tower and connector, by transformers' own code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Tower:
     """Runs frame by frame, so that the bits of a frame's features depend on that frame alone."""
 
     def __init__(self, folder: Path, device: torch.device) -> None:
-        """On a CPU in float32. Raises ``ModelFormatError`` if tensors are missing."""
+        """Load the tower, in float32 on a CPU. Raises ``ModelFormatError`` if tensors are missing."""
         self._module, self.image_token = _load(folder, device)
         self._device = device
         self._one_at_a_time = threading.Lock()
@@ -34,14 +34,14 @@ class Tower:
         given = {"pixel_values": image.frames[index][None, None].to(self._device)}
         if image.masks is not None:
             given["pixel_attention_mask"] = image.masks[index][None, None].to(self._device)
-        with self._one_at_a_time:  # each uses all threads of torch; whoever waits gets a turn after a frame
+        with self._one_at_a_time:  # a frame uses all threads of torch; the next waiting image follows
             out = self._module.get_image_features(**given)
-        found = getattr(out, "pooler_output", out)  # transformers 4 gives the features themselves
+        found = getattr(out, "pooler_output", out)  # transformers 4 returns the features themselves
         features: Tensor = torch.cat(list(found)) if isinstance(found, list | tuple) else found
         return features.reshape(-1, features.shape[-1])
 
     def features_of_a_frame(self, size: int, channels: int = 3) -> int:
-        """How many features a frame of ``size`` pixels a side has, by trying one."""
+        """The number of features of a frame of ``size`` by ``size`` pixels, from a trial run."""
         return len(self.encode(PreparedImage(torch.ones(1, channels, size, size), None, ())))
 
     @property
@@ -59,9 +59,9 @@ def _load(folder: Path, device: torch.device) -> tuple[Any, int]:
     image_token = int(config.image_token_id)
     text_part = VISION_LANGUAGE[config.model_type].text_part
     text = config.text_config
-    text.num_hidden_layers, text.vocab_size, text.pad_token_id = 0, 1, None  # made, and thrown away
+    text.num_hidden_layers, text.vocab_size, text.pad_token_id = 0, 1, None  # constructed, then discarded
     verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # it would list the text part's tensors as a mistake
+    logging.set_verbosity_error()  # it would report the text part's tensors as unexpected
     logging.disable_progress_bar()
     try:
         module, report = AutoModel.from_pretrained(
@@ -91,5 +91,5 @@ def _load(folder: Path, device: torch.device) -> tuple[Any, int]:
 
 
 def _name(reported: Any) -> str:
-    """Of a tensor: mismatched ones come with both shapes."""
+    """A reported tensor's name: mismatches are reported with both shapes."""
     return str(reported[0] if isinstance(reported, tuple) else reported).removeprefix("model.")

@@ -1,4 +1,4 @@
-"""Of one model that sees: prompts with images in, token ids and what stands at their places out."""
+"""Image prompts of one model: from prompts with images to token ids and features."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["Vision"]
 
 
 class Vision:
-    """Loaded with its model, beside the text part."""
+    """Reads prompts with images for one model, whose text part runs separately."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, *, device: Any, context: int) -> None:
         """``context``: tokens of a prompt and its output.
 
         Raises:
             ConfigError: Pillow is missing.
-            ModelFormatError: files are damaged, or do not fit one another.
+            ModelFormatError: files are damaged or inconsistent.
         """
         use_chosen_threads()
         self._tower = Tower(folder, torch.device(device))
@@ -54,12 +54,12 @@ class Vision:
         domain: str = "",
         tenant: str = "",
     ) -> EncodedPrompt:
-        """A prompt with one placeholder for each image, and the images, in order.
+        """Encode a prompt that has one placeholder per image, with the images in order.
 
-        Features are computed when they are first asked for, and kept for a while for the same ``domain``.
+        Features are computed at first use, and cached for the same ``domain``.
 
-        Raises ``InvalidRequestError`` if there are too many images or too few placeholders, an image cannot be read,
-        or they leave no room in the context.
+        Raises ``InvalidRequestError`` if there are too many images or too few placeholders, an image is unreadable,
+        or the images leave no room in the context.
         """
         limits = limits or ImageLimits()
         self._check_count(token_ids, images, limits)

@@ -1,4 +1,4 @@
-"""BART (Lewis et al. 2019) and Marian (Junczys-Dowmunt et al. 2018): norms behind the blocks, a bias on logits."""
+"""BART (Lewis et al. 2019) and Marian (Junczys-Dowmunt et al. 2018): norms after the blocks, a bias on logits."""
 
 from __future__ import annotations
 

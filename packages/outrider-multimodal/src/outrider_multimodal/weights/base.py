@@ -1,4 +1,4 @@
-"""What a family of encoder–decoder models is, and the tensors that one has."""
+"""Families of encoder–decoder models: configuration and tensor names."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Raw = Mapping[str, Any]
 """``config.json``, with the keys of ``generation_config.json`` over it."""
 
 Names = Mapping[str, tuple[str, ...]]
-"""Canonical names of tensors to what a file may call them; the first that is there counts."""
+"""Canonical tensor names to their possible names in a file; the first present one counts."""
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderFamily:
-    """How one family differs from the others."""
+    """The differences of one family from the others."""
 
     name: str
     """``model_type`` in ``config.json``."""
     differs: str
-    """For the documentation."""
+    """The family's difference in words, for the documentation."""
     read: Callable[[Raw], dict[str, Any]]
-    """Fields of ``EncoderDecoderConfig``."""
+    """Reads the fields of ``EncoderDecoderConfig``."""
     names: Callable[[EncoderDecoderConfig], dict[str, tuple[str, ...]]]
     optional: tuple[str, ...] = ()
     """Canonical names that a file may lack."""
@@ -54,7 +54,7 @@ def first_id(raw: Raw, key: str) -> int:
 
 
 def bart_dimensions(raw: Raw) -> dict[str, Any]:
-    """The fields that BART, Marian and Whisper spell alike."""
+    """The fields whose keys BART, Marian and Whisper share."""
     hidden, heads = positive_integer(raw, "d_model"), positive_integer(raw, "decoder_attention_heads")
     encoder_heads = positive_integer(raw, "encoder_attention_heads")
     if hidden % heads or encoder_heads != heads:
@@ -81,7 +81,7 @@ def bart_dimensions(raw: Raw) -> dict[str, Any]:
 
 
 def bart_like_names(config: EncoderDecoderConfig) -> dict[str, tuple[str, ...]]:
-    """Tensors as BART, Marian and Whisper call them, but for embeddings and what only some have."""
+    """Tensor names that BART, Marian and Whisper share, except for embeddings."""
     names: dict[str, str] = {}
     for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.num_layers)):
         blocks = {"self_attn": "self_attn"} | ({"cross_attn": "encoder_attn"} if stack == "decoder" else {})

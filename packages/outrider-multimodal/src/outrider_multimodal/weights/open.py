@@ -1,4 +1,4 @@
-"""Opens a folder of an encoder–decoder model: every tensor is looked for, and its shape checked, before one is read."""
+"""Opens a folder of an encoder–decoder model; presence and shape of every tensor are checked before any is read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def load(folder: Path, options: ModelOptions, device: str) -> LoadedModel:
 
 
 def open_encoder_decoder(folder: Path) -> tuple[EncoderDecoderConfig, Mapping[str, Tensor]]:
-    """Configuration and tensors by their canonical names, read when asked for.
+    """Configuration and tensors by their canonical names; tensors are read at access.
 
     Raises ``ModelFormatError`` naming the key or the tensor at fault.
     """
@@ -66,7 +66,7 @@ def open_encoder_decoder(folder: Path) -> tuple[EncoderDecoderConfig, Mapping[st
 
 
 def read_encoder_decoder_config(folder: Path) -> EncoderDecoderConfig:
-    """``config.json``, and of ``generation_config.json`` the tokens that outputs begin and end with."""
+    """``config.json``, with the first and last tokens of outputs from ``generation_config.json``."""
     raw = read_json_object(folder / "config.json")
     generation = folder / "generation_config.json"
     own = read_json_object(generation) if generation.exists() else {}
@@ -87,7 +87,7 @@ def _check_shapes(config: EncoderDecoderConfig, tensors: Mapping[str, Tensor], f
 
 
 def _shape(c: EncoderDecoderConfig, name: str) -> tuple[int, ...] | None:
-    """Of a tensor by its canonical name; None: not known beforehand."""
+    """The shape of a tensor by its canonical name; None: not known beforehand."""
     stack, _, rest = name.partition(".")
     part, _, kind = rest.rpartition(".")
     d, inner = c.hidden_size, c.intermediate_size if stack == "decoder" else c.encoder_intermediate_size

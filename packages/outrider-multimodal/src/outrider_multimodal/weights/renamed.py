@@ -1,4 +1,4 @@
-"""Tensors of an encoder–decoder model under the names that our code has for them."""
+"""Tensors of an encoder–decoder model under their canonical names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Renamed"]
 
 
 class Renamed(Mapping[str, Tensor]):
-    """A file's tensors by canonical names, and positions that are computed where a file has none."""
+    """A file's tensors by canonical names, and computed positions if the file has none."""
 
     def __init__(self, places: Mapping[str, str], held: Mapping[str, Tensor], config: EncoderDecoderConfig) -> None:
         self._places, self._held, self._config = dict(places), held, config

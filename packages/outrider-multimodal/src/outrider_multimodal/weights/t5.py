@@ -1,4 +1,4 @@
-"""T5 (Raffel et al. 2020), version 1.0 and the gated 1.1, which FLAN-T5 and mT5 are too."""
+"""T5 (Raffel et al. 2020), version 1.0 and the gated 1.1 (also FLAN-T5 and mT5)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DEFAULTS: Raw = {
     "eos_token_id": 1,
     "pad_token_id": 0,
 }
-_LONGEST_SOURCE = 4096  # there is no limit but memory: scores of all pairs of positions
+_LONGEST_SOURCE = 4096  # limited only by memory: scores of all pairs of positions
 _LONGEST_OUTPUT = 1024
 
 
@@ -37,7 +37,7 @@ def _read(given: Raw) -> dict[str, Any]:
     said = {
         "is_gated_act": form.startswith("gated-"),
         "dense_act_fn": "gelu_new" if form == "gated-gelu" else form.rpartition("-")[2],
-    } | {key: raw[key] for key in ("is_gated_act", "dense_act_fn") if key in raw}  # which have the say
+    } | {key: raw[key] for key in ("is_gated_act", "dense_act_fn") if key in raw}  # these keys take precedence
     start = {"decoder_start_token_id": first_id(raw, "pad_token_id"), **raw}
     scaled = raw.get("scale_decoder_outputs", raw.get("tie_word_embeddings") is not False)
     return {

@@ -1,4 +1,4 @@
-"""Whisper (Radford et al. 2022): a spectrogram in, text with time stamps out."""
+"""Whisper (Radford et al. 2022): from a spectrogram to text with time stamps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _read(raw: Raw) -> dict[str, Any]:
 
 def _names(config: EncoderDecoderConfig) -> dict[str, tuple[str, ...]]:
     names = bart_like_names(config)
-    names = {name: own for name, own in names.items() if not name.endswith("attn.k.bias")}  # there are none
+    names = {name: own for name, own in names.items() if not name.endswith("attn.k.bias")}  # keys have no bias
     for stack in ("encoder", "decoder"):
         names[f"{stack}.positions.weight"] = (f"model.{stack}.embed_positions.weight",)
         names |= {f"{stack}.norm.{kind}": (f"model.{stack}.layer_norm.{kind}",) for kind in ("weight", "bias")}
