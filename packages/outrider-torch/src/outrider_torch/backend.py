@@ -1,4 +1,4 @@
-"""What the core asks of torch: the entry point ``torch`` of ``outrider.backends``."""
+"""The core's interface to torch: the entry point ``torch`` of ``outrider.backends``."""
 
 from __future__ import annotations
 

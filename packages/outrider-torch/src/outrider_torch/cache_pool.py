@@ -15,12 +15,12 @@ from outrider.cache.pool import Pool, Rows, small_pages
 __all__ = ["TorchPool"]
 
 _LEAST = 1e-36
-"""Heads whose largest number is not above this have codes of zero, as the inverse of their scale may be infinite."""
+"""Heads whose largest magnitude is at most this get codes of zero: the inverse of their scale might be infinite."""
 
 
 @dataclass(frozen=True)
 class TorchPool(Pool):
-    """As ``Pool``, with tensors: ``k`` and ``v`` of any float type, or int8."""
+    """A ``Pool`` of tensors: ``k`` and ``v`` of any float type, or int8."""
 
     scale_dtype: ClassVar[torch.dtype] = torch.float32
 

@@ -1,1 +1,1 @@
-"""CUDA graphs: forward passes laid out in a few fixed shapes, captured once and replayed."""
+"""CUDA graphs: forward passes in a few fixed shapes, captured once and replayed."""

@@ -1,13 +1,13 @@
 """Forward passes in a few fixed shapes: a batch is laid out on a grid whose sides are rounded up to buckets.
 
-A CUDA graph repeats the same kernels on the same memory, so whatever differs from one to the next must be a number in a
-tensor, never a shape. Everything such a forward pass depends on is therefore written into one tensor of integers:
+A CUDA graph repeats the same kernels on the same memory, so every difference between replays must be a number in a
+tensor, never a shape. All inputs of a forward pass are therefore written into one tensor of integers:
 
     tokens, positions, places   one for each of S sequences x n rows; padding writes to the cache's spare row
-    tables                      which blocks of the cache hold the keys of each sequence (``cache.protocol.Pool``)
-    bases, tree                 each row sees all cache rows before its sequence's base, and what its row of ``tree``
-                                marks of those that follow: draft trees and chains are one case
-    scored, packed              which rows go to the LM head, and where on the grid the batch's rows are
+    tables                      the cache blocks with the keys of each sequence (``cache.protocol.Pool``)
+    bases, tree                 each row attends to all cache rows before its sequence's base, and to those that its row
+                                of ``tree`` marks after it: this covers draft trees and chains
+    scored, packed              the rows for the LM head, and the grid cells of the batch's rows
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from outrider.cache.protocol import KVCache
 from outrider.models.batch import ForwardBatch
 
 MIN_KEYS = 512
-FEW_CELLS = 512  # which are not worth a second forward pass
+FEW_CELLS = 512  # cells that are not worth a second forward pass
 MAX_ROWS = 128  # of a sequence: longer ones keep a device busy without graphs
 MAX_SEQUENCES = 1024
 MAX_CELLS = 2048  # sequences x rows
 MAX_MASK = 1 << 24  # sequences x rows x keys
-MAX_COPIED = 1 << 30  # bytes of keys and values that are copied together for each layer
-MANY = 64  # sequences from which on keys are rounded up less, as they are most of what is copied
+MAX_COPIED = 1 << 30  # bytes of keys and values copied together for each layer
+MANY = 64  # from this many sequences on, keys are rounded up less, as they dominate the copies
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """The shape of a forward pass, and all else that decides which kernels it takes."""
+    """The shape of a forward pass, and every other input to the choice of its kernels."""
 
     sequences: int
     rows: int  # of each sequence
-    keys: int  # cache rows that each row is held against
+    keys: int  # cache rows that each row is compared with
     width: int  # columns of ``tree``
     scored: int  # rows that go to the LM head
-    block: int  # cache rows that an entry of a table stands for
+    block: int  # cache rows per entry of a table
     layers: int | None = None
     features: tuple[int, ...] = ()
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of the fields of ``Grid``, in their order."""
+        """The shapes of ``Grid``'s fields, in order."""
         cells = (self.sequences, self.rows)
         tables = (self.sequences, -(-self.keys // self.block))
         return (
@@ -66,22 +66,22 @@ class Bucket:
 
     @property
     def size(self) -> int:
-        """Numbers that a forward pass of this shape is told."""
+        """The length of ``Grid``'s buffer in numbers."""
         return sum(math.prod(shape) for shape in self.shapes)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The inputs of a forward pass, all of them parts of one int64 tensor, so that they reach a device in one copy."""
+    """The inputs of a forward pass, as views of one int64 tensor, so that one copy brings them to a device."""
 
     tokens: Tensor  # [S, n]
     positions: Tensor  # [S, n]
     places: Tensor  # [S, n]: rows of the pool that take the new keys and values
     tables: Tensor  # [S, ceil(keys / block)]
     bases: Tensor  # [S]
-    tree: Tensor  # [S, n, width]: 1 where cache row base + column is seen
+    tree: Tensor  # [S, n, width]: 1 where the row attends to cache row base + column
     scored: Tensor  # [R]: cells, counted row by row
-    packed: Tensor  # [S * n]: the cell of each row of the batch; cell 0 behind the last
+    packed: Tensor  # [S * n]: the cell of each row of the batch; 0 after the last
 
     @classmethod
     def over(cls, buffer: Tensor, bucket: Bucket) -> Grid:
@@ -92,7 +92,7 @@ class Grid:
 
 
 def bucket_for(batch: ForwardBatch, cache: KVCache, most_copied: int = MAX_COPIED) -> Bucket | None:
-    """The smallest shape that holds the batch. None: it is too large to pad, or to copy ``most_copied`` bytes for."""
+    """The smallest shape that holds the batch; None if padding is too large or copies exceed ``most_copied`` bytes."""
     sequences = _power_of_two(len(batch.spans))
     rows = _power_of_two(max(span.count for span in batch.spans))
     width = _power_of_two(max(rows, *(span.mask.shape[1] for span in batch.spans if span.mask is not None), 1))
@@ -111,9 +111,9 @@ def bucket_for(batch: ForwardBatch, cache: KVCache, most_copied: int = MAX_COPIE
 
 
 def split_at(batch: ForwardBatch) -> int | None:
-    """The rows up to which sequences are better run apart from those with more, as a grid is as wide as its widest.
+    """The most rows of the sequences to run apart from longer ones, as a grid is as wide as its longest sequence.
 
-    So a prompt that is read does not widen the grid of those that decode. None: all fit one grid well enough.
+    So a prefill does not widen the grid of decoding sequences. None: one grid for all.
     """
     counts = [span.count for span in batch.spans]
     whole = _cells(counts)
@@ -129,7 +129,7 @@ def split_at(batch: ForwardBatch) -> int | None:
 
 
 def _cells(counts: Sequence[int]) -> int:
-    """Of the grid of sequences with so many rows."""
+    """Cells of the grid of sequences with ``counts`` rows."""
     return _power_of_two(len(counts)) * _power_of_two(max(counts))
 
 
@@ -138,9 +138,9 @@ def _power_of_two(n: int) -> int:
 
 
 def lay_out(batch: ForwardBatch, bucket: Bucket, cache: KVCache) -> Tensor:
-    """int64 [bucket.size] on the CPU: what a forward pass of this shape must be told to do what ``batch`` asks for.
+    """int64 [bucket.size] on the CPU: the buffer of ``Grid`` for ``batch``, in the shape of ``bucket``.
 
-    In NumPy, as these are many small operations on the way of every forward pass.
+    In NumPy, which is faster at the many small operations before each forward pass.
     """
     buffer = torch.zeros(bucket.size, dtype=torch.int64)
     whole = Grid.over(buffer, bucket)
@@ -159,7 +159,7 @@ def lay_out(batch: ForwardBatch, bucket: Bucket, cache: KVCache) -> Tensor:
     scored = cells if batch.logit_rows is None else cells[list(batch.logit_rows)]
     grid["scored"][: len(scored)] = scored
     grid["bases"][: len(spans)] = starts
-    grid["tree"][:] = np.tri(bucket.rows, bucket.width)  # padding too: a row that sees nothing would be NaN
+    grid["tree"][:] = np.tri(bucket.rows, bucket.width)  # padding too: a row without keys would be NaN
     for i, span in enumerate(spans):
         if span.mask is not None:
             count, columns = span.mask.shape
@@ -173,7 +173,7 @@ def lay_out(batch: ForwardBatch, bucket: Bucket, cache: KVCache) -> Tensor:
 
 @dataclass(frozen=True)
 class GridAttention:
-    """Attention of a forward pass in a fixed shape: made once for each, and used by every layer."""
+    """Attention of a forward pass in a fixed shape: made once per pass, used by every layer."""
 
     pool: Pool
     places: Tensor  # int64 [S * n]
@@ -184,7 +184,7 @@ class GridAttention:
     def plan(
         cls, grid: Grid, bucket: Bucket, pool: Pool, *, group: int, window: int | None, dtype: torch.dtype
     ) -> GridAttention:
-        """``group``: query heads per key head; ``window``: positions a row looks back at most, itself included."""
+        """``group``: query heads per key head; ``window``: most positions that a row attends to, with its own."""
         within = torch.arange(bucket.block, device=grid.tables.device)
         rows = (grid.tables[:, :, None] * bucket.block + within).flatten(1)[:, : bucket.keys]
         visible = _visible(grid, bucket.keys, window).repeat_interleave(group, dim=1)[:, None]
@@ -204,11 +204,11 @@ class GridAttention:
 
 
 def _visible(grid: Grid, keys: int, window: int | None) -> Tensor:
-    """bool [S, n, keys]: which cache rows each row sees."""
+    """bool [S, n, keys]: the cache rows that each row attends to."""
     bases, positions = grid.bases[:, None, None], grid.positions[..., None]
     columns = torch.arange(keys, device=bases.device)
     tree, before = grid.tree > 0, columns < bases
-    if window is not None:  # a marked column is an ancestor: its position follows from how many came before it
+    if window is not None:  # a marked column is an ancestor: its position is the count of marked columns before it
         tree = tree & (bases + grid.tree.cumsum(-1) - 1 > positions - window)
         before = before & (columns > positions - window)
     at = (columns - bases).expand(-1, grid.tree.shape[1], -1)

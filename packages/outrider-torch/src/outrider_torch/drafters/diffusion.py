@@ -1,4 +1,4 @@
-"""Published DFlash heads: a masked block, filled in by one pass that sees it whole (docs/algorithms/dflash.md)."""
+"""Published DFlash heads: a masked block, filled in by one bidirectional pass (docs/algorithms/dflash.md)."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from outrider_torch.heads.diffusion import DiffusionHead, block_tokens
 from outrider_torch.heads.eagle import Attend
 from outrider_torch.kernels.native_tensors import as_tensors
 
-_BEHIND = -1e4  # added to what is no candidate: never drafted before one, yet there if a grammar allows nothing else
+_BEHIND = -1e4  # added to non-candidates: drafted only if a grammar allows no candidate
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block that is to be filled in."""
+    """A masked block to fill in."""
 
     slot: int
-    context: Sequence[int]  # positions of the features before it, those of the rows of the cache
+    context: Sequence[int]  # positions of the features before it, in order of the cache's rows
     last: int  # the last token
     position: int  # of the last token
 
 
 class ContextRunner:
-    """Keeps keys and values of features in a cache, and fills in blocks behind them; a ``HeadRunner``."""
+    """A ``HeadRunner`` that keeps keys and values of features in a cache, and fills in the blocks after them."""
 
     def __init__(self, head: DiffusionHead, target: HeadTarget, cache: CacheSpec) -> None:
-        """``head`` becomes the runner's own. ``cache``: what the layers' own is to be like."""
+        """The runner takes ownership of ``head``. ``cache``: the specification of its own cache."""
         self._config = head.config
         self._target, self._head = target, packed(head, target)
         self._scores = Scores(self._head, target)
@@ -57,7 +57,7 @@ class ContextRunner:
         self, features: Tensor, tokens: Sequence[int], positions: Sequence[int], spans: Sequence[Span],
         logit_rows: Sequence[int], added: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """See ``HeadRunner``; features guess nothing by themselves, so that outputs and logits have no columns."""
+        """See ``HeadRunner``; features alone guess no token, so outputs and logits have no columns."""
         at = torch.tensor(positions, device=self._target.device)
         for layer, (k, v) in enumerate(self._head.context(features, at)):
             first = 0
@@ -68,7 +68,7 @@ class ContextRunner:
         return features[:, :0], features[: len(logit_rows), :0]
 
     def fill(self, blocks: Sequence[Block]) -> tuple[Tensor, Tensor]:
-        """What whole blocks guess: outputs [blocks, guesses, d], and logits [blocks, guesses, vocab or draft vocab]."""
+        """Fill whole blocks: outputs [blocks, guesses, d], and logits [blocks, guesses, vocab or draft vocab]."""
         rows = self._head.block_size
         tokens = [token for block in blocks for token in block_tokens(block.last, self._config)]
         at = [block.position + i for block in blocks for i in range(rows)]
@@ -81,7 +81,7 @@ class ContextRunner:
         return guesses, self._scores(guesses.flatten(0, 1)).unflatten(0, guesses.shape[:2])
 
     def _attention(self, blocks: Sequence[Block]) -> Attend:
-        """Rows of a block see all of it and the context before it; the n-th call is that of the n-th layer."""
+        """Rows attend to their whole block and the context before it; the n-th call is the n-th layer's."""
         layers, rows = itertools.count(), self._head.block_size
         windows = self._config.layer_windows or (0,) * self._config.num_layers
 
@@ -104,7 +104,7 @@ class ContextRunner:
         return attend
 
     def selected(self, outputs: Tensor, logits: Tensor, before: Sequence[int]) -> Tensor:
-        """What the tokens before them add to logits [n, vocab] of outputs [n, d]: little for all but candidates."""
+        """Additions to logits [n, vocab] of outputs [n, d] by the tokens ``before``: very low for non-candidates."""
         selector = self._head.candidate_selector
         assert selector is not None
         candidates = logits.topk(self._config.selector_top_k, dim=-1).indices
@@ -113,19 +113,19 @@ class ContextRunner:
 
 
 class DiffusionDrafter(FeatureDrafter):
-    """A published DFlash head: whole blocks, of which as many guesses are drafted as were asked for."""
+    """A published DFlash head: fills whole blocks, and drafts the requested number of guesses."""
 
     _runner: ContextRunner
 
     def __init__(self, target: HeadTarget, head: DiffusionHead, *, vocab_size: int, cache: CacheSpec) -> None:
-        """``head`` becomes the drafter's own: its layers are packed. ``cache``: the target's, for its slots."""
+        """The drafter takes ownership of ``head`` and packs its layers. ``cache``: the target's, for its slots."""
         self._config, self._vocab_size = head.config, vocab_size
         target = torch_target(target)
         super().__init__(ContextRunner(head, target, replace(cache, prefix_reuse=False)), head.config.feature_layers)
 
     @torch.inference_mode()
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        """Drafts for requests all of whose tokens but the last have been read."""
+        """Drafts for requests with exactly one unread token, the last."""
         asked = self._asked(requests, budgets)
         done = self._run_waiting([request for request, _ in asked.values()])
         depths = {id: min(self._config.heads, budget, r.depth_limit) for id, (r, budget) in asked.items()}
@@ -148,7 +148,7 @@ class DiffusionDrafter(FeatureDrafter):
         return drafts_of(pending, requests, "dflash")
 
     def _after(self, outputs: Tensor, logits: Tensor) -> Callable[[int, Sequence[int], Sequence[int]], Tensor] | None:
-        """What tokens add to the logits behind them, as ``grow_parallel`` takes it; both by level, then by draft."""
+        """Additions of tokens to the next token's logits, for ``grow_parallel``; arguments by level, then by draft."""
         if not self._config.selector_rank:
             return None
 

@@ -41,7 +41,7 @@ class TorchBlockDrafter(block.BlockDrafter):
 
 
 def build_eagle(context: DrafterContext) -> Drafter:
-    """The source ``eagle`` for a head of torch, which becomes the drafter's own: its layers are packed."""
+    """The source ``eagle`` with a torch head. The drafter takes ownership of the head and packs its layers."""
     head, target = context.heads["eagle"], context.require_target()[0]
     assert isinstance(head, EagleLayer)
     if is_native(head.config, target):
@@ -51,7 +51,7 @@ def build_eagle(context: DrafterContext) -> Drafter:
 
 
 def build_dflash(context: DrafterContext) -> Drafter:
-    """The source ``dflash``, likewise."""
+    """The source ``dflash``, with a torch head as in ``build_eagle``."""
     head, target = context.heads["dflash"], context.require_target()[0]
     if isinstance(head, DiffusionHead):
         return DiffusionDrafter(target, head, vocab_size=context.vocab_size, cache=context.cache)

@@ -1,4 +1,4 @@
-"""Attention of a head's layers over its own cache, kept simple: how a draft is rounded costs acceptance at most."""
+"""Attention of a head's layers over its own cache, kept simple: a draft's rounding affects only acceptance."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from outrider_torch.heads.eagle import Attend
 
 
 def attention(cache: KVCache, spans: Sequence[Span], window: int = 0) -> Attend:
-    """Keys and values go to ``cache``, which has room for them; each row sees what its request has there.
+    """Attention that writes keys and values to ``cache``, which needs room; each row attends to its request's rows.
 
-    ``window``: rows it looks back at, itself included, in a tree along its path; 0: all.
-    The n-th call is that of the n-th layer.
+    ``window``: rows that a row attends to, itself included, in a tree along its path; 0: all.
+    The n-th call is the n-th layer's.
     """
     layers = itertools.count()
 
@@ -44,7 +44,7 @@ def _visible(span: Span, device: torch.device, window: int) -> Tensor | None:
     if span.mask is not None:
         visible[-len(span.mask) :, -span.mask.shape[1] :] = torch.from_numpy(span.mask).to(device)
     if reaches:
-        visible &= visible.flip(1).cumsum(1).flip(1) <= window  # how many a row sees from there on
+        visible &= visible.flip(1).cumsum(1).flip(1) <= window  # visible rows from there on
     return visible
 
 

@@ -18,7 +18,7 @@ from outrider_torch.kernels.native_tensors import as_tensors
 
 
 class TorchEagle:
-    """A ``HeadRunner``."""
+    """A ``HeadRunner`` in torch operations."""
 
     def __init__(self, head: EagleLayer, target: HeadTarget, cache: CacheSpec) -> None:
         self._target, self._head = target, packed(head, target)

@@ -1,4 +1,4 @@
-"""What drafters with trained heads share: layers packed for the processor, and scores over all tokens."""
+"""Shared parts of drafters with trained heads: layers packed for the processor, and scores over all tokens."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 def draft_vocabulary(head: ScoringHead, target: HeadTarget) -> DraftVocabulary | None:
-    """What ``head`` scores of its target's tokens; None: all of them."""
+    """The target's tokens that ``head`` scores; None: all."""
     if head.draft_ids is None:
         return None
     return DraftVocabulary(head.draft_ids.cpu().numpy(), target.config.vocab_size)
 
 
 def lm_head_weight(head: ScoringHead, target: TorchTarget) -> TensorWeight:
-    """What scores a head's hidden states: its own LM head, or the target's rows of its draft vocabulary."""
+    """The LM head for a head's hidden states: its own, or the target's rows of its draft vocabulary."""
     if head.lm_head is not None:
         return pack_tensor(head.lm_head.weight.float(), head_format(target), context=target.context)
     if head.draft_ids is None:
@@ -42,7 +42,7 @@ def lm_head_weight(head: ScoringHead, target: TorchTarget) -> TensorWeight:
 
 
 def linear(weight: Tensor, bias: Tensor | None, target: HeadTarget) -> Callable[[Tensor], Tensor]:
-    """``x W' + b`` on the kernels that the target runs on."""
+    """``x W' + b`` on the target's kernels."""
     if target.device.type == "cpu" and library() is not None:
         context = target.context if isinstance(target, TorchTarget) else None
         return pack_tensor(weight.float(), head_format(target), bias=bias, context=context)
@@ -50,7 +50,7 @@ def linear(weight: Tensor, bias: Tensor | None, target: HeadTarget) -> Callable[
 
 
 def own_cache(spec: CacheSpec, config: HeadConfig, target: HeadTarget) -> KVCache:
-    """For keys and values of a head's layers in torch. ``spec``: what it is to be like."""
+    """A cache in torch for keys and values of a head's layers. ``spec``: its specification."""
     return make_cache(
         spec,
         layers=config.num_layers,
@@ -62,7 +62,7 @@ def own_cache(spec: CacheSpec, config: HeadConfig, target: HeadTarget) -> KVCach
 
 
 class _Packed(nn.Module):
-    """``nn.Linear`` on the kernels that the target runs on."""
+    """``nn.Linear`` on the target's kernels."""
 
     def __init__(self, layer: nn.Linear, target: HeadTarget) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class _Packed(nn.Module):
 
 
 def packed(head: AnyModule, target: HeadTarget) -> AnyModule:
-    """``head`` in the target's dtype and on its device, its linear layers packed in place: it can only draft now."""
+    """``head`` in the target's dtype and on its device, its linear layers packed in place: no longer trainable."""
     head.to(device=target.device, dtype=target.dtype)
     for module in list(head.modules()):
         for name, child in list(module.named_children()):
@@ -103,10 +103,10 @@ def packed_states(heads: MedusaHeads | BlockwiseHeads, target: HeadTarget) -> Ca
 
 
 class Scores:
-    """A head's logits, of all the target's tokens or of its draft ``vocabulary``."""
+    """Computes a head's logits over all the target's tokens or over its draft ``vocabulary``."""
 
     def __init__(self, head: ScoringHead, target: HeadTarget) -> None:
-        """``head``: packed or not. If it has no LM head of its own, the target's rows are used."""
+        """``head``: packed or not. Without an LM head of its own, the target's rows are used."""
         ids = None if head.draft_ids is None else head.draft_ids.to(target.device)
         self.vocabulary = draft_vocabulary(head, target)
         self._linear: Callable[[Tensor], Tensor]
@@ -118,5 +118,5 @@ class Scores:
             self._linear = target.compute_logits if ids is None else linear(target.lm_head_rows(ids), None, target)
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        """hidden: [n, d] as the LM head takes it -> [n, vocab or draft vocab]."""
+        """hidden: [n, d], the LM head's input -> [n, vocab or draft vocab]."""
         return self._linear(hidden)

@@ -38,8 +38,8 @@ def _build(context: DrafterContext, heads: nn.Module) -> Drafter:
 class MedusaDrafter(Drafter):
     """Medusa (Cai et al. 2024) and blockwise parallel decoding (Stern et al. 2018).
 
-    The last token has not been through the target yet; the hidden state before it has guessed it, and head i guesses
-    the token i + 1 places behind it:
+    The target has not read the last token yet. The hidden state before it predicted it, and head i guesses
+    the token i + 1 places after it:
 
     ::
 
@@ -67,7 +67,7 @@ class MedusaDrafter(Drafter):
 
     @torch.inference_mode()
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        """Drafts for requests all of whose tokens but the last have been read."""
+        """Drafts for requests with exactly one unread token, the last."""
         heads = self._config.heads
         pending = [
             self._pending_draft(request, budget if request.speculation.tree else min(budget, heads))

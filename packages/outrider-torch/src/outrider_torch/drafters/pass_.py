@@ -1,4 +1,4 @@
-"""The target itself guesses ahead, at look-ahead embeddings behind the last token (docs/algorithms/pass.md)."""
+"""The target itself guesses ahead, at look-ahead embeddings after the last token (docs/algorithms/pass.md)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class PassDrafter(Drafter):
         rows     0 .. cached-1 | last token | [LA]_1     | [LA]_2 ...
         guesses                | next token | the second | the third ...
 
-    The first guess is the target's own next token, which verification then draws again. The rows written lie behind
-    those that count, in the room that the scheduler has set aside for the draft, and the target's run overwrites them.
+    The first guess is the target's own next token, which verification then draws again. The new rows lie after
+    the committed ones, in the room reserved for the draft, and the target's run overwrites them.
     """
 
     def __init__(self, target: HeadTarget, cache: KVCache, ahead: LookaheadEmbeddings, *, vocab_size: int) -> None:
@@ -47,7 +47,7 @@ class PassDrafter(Drafter):
 
     @torch.inference_mode()
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        """Drafts for requests whose last token alone is pending."""
+        """Drafts for requests with exactly one unread token, the last."""
         most = 1 + len(self._ahead)
         pending = [
             PendingDraft(

@@ -1,4 +1,4 @@
-"""A block drafter's selector: what a token's score gains by the token before it (docs/algorithms/dflash.md)."""
+"""A block drafter's selector: additions to a token's score by the token before it (docs/algorithms/dflash.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TorchSelector:
     """A ``Selector``: the codebooks of a head, packed. A token that the head does not score changes nothing."""
 
     def __init__(self, head: BlockHead, target: HeadTarget) -> None:
-        """``head`` has a selector."""
+        """``head``: must have a selector."""
         assert head.before is not None
         assert head.after is not None
         assert head.gate is not None

@@ -1,4 +1,4 @@
-"""A target as trained heads read it: with tensors of torch, whatever the target itself computes with."""
+"""A target for trained heads: gives torch tensors, independently of the target's backend."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["TorchTarget", "load_head_for", "native_model", "torch_dtype_of", "to
 
 
 def torch_dtype_of(dtype: Any) -> torch.dtype:
-    """A dtype of torch, from that or from its name."""
+    """A torch dtype, from itself or from its name."""
     found = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     assert isinstance(found, torch.dtype)
     return found
 
 
 class TorchTarget:
-    """A ``HeadTarget`` that gives tensors, which share the memory of the arrays that the target gives."""
+    """A ``HeadTarget`` that returns tensors sharing the memory of the target's arrays."""
 
     def __init__(self, model: HeadTarget) -> None:
         self.model = model
@@ -65,29 +65,29 @@ class TorchTarget:
         return torch.from_numpy(self.model.embed(token_ids.cpu().numpy()))
 
     def final_norm(self, x: Tensor) -> Tensor:
-        """Of the last layer's output x: [n, d]."""
+        """The final norm of the last layer's output x: [n, d]."""
         return torch.from_numpy(self.model.final_norm(x.detach().float().numpy()))
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
-        """[n, vocab] of [n, d]."""
+        """Logits [n, vocab] of hidden states [n, d]."""
         return torch.from_numpy(self.model.compute_logits(hidden.detach().float().numpy()))
 
     def lm_head_rows(self, token_ids: Tensor) -> Tensor:
-        """[n, d] of int64 [n]."""
+        """Rows of the LM head, [n, d], for int64 [n]."""
         return torch.from_numpy(self.model.lm_head_rows(token_ids.cpu().numpy()))
 
 
 def torch_target(target: HeadTarget) -> HeadTarget:
-    """``target`` itself if torch computes it, else with tensors around it."""
+    """``target`` itself if torch computes it, else a ``TorchTarget`` around it."""
     return TorchTarget(target) if isinstance(target.dtype, str) else target
 
 
 def native_model(target: HeadTarget) -> NativeLlamaModel | None:
-    """The model in the native library behind a target; None: torch computes it, or it is none of ours."""
+    """The native library's model behind a target; None for torch models and foreign ones."""
     model = target.model if isinstance(target, TorchTarget) else target
     return model if isinstance(model, NativeLlamaModel) else None
 
 
 def load_head_for(folder: Path, target: HeadTarget, known: tuple[TargetFingerprint, Floats]) -> nn.Module:
-    """``load_head`` in the dtype of a target, of which fingerprint and rows of the embedding are ``known``."""
+    """``load_head`` in a target's dtype. ``known``: the target's fingerprint, and rows of its embedding."""
     return load_head(folder, torch_dtype_of(target.dtype), (known[0], torch.from_numpy(known[1])))[0]

@@ -1,4 +1,4 @@
-"""Trained heads as networks of torch: to train them, and to draft where torch computes."""
+"""Trained heads as torch modules, for training and for drafting on torch."""
 
 from outrider_torch.heads.checkpoint import head_weights, load_head, make_head, save_head
 

@@ -1,4 +1,4 @@
-"""Blockwise parallel decoding: one feed-forward layer for all of the next tokens (Stern et al. 2018, section 4)."""
+"""Blockwise parallel decoding: one feed-forward layer for all next tokens (Stern et al. 2018, section 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A head's folder: ``config.json`` and ``model.safetensors``. No pickles, nothing that runs when read."""
+"""A head's folder: ``config.json`` and ``model.safetensors``. No pickles: reading runs no code."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def load_head(
 ) -> tuple[nn.Module, HeadConfig]:
     """The head in ``folder``, its floats in ``dtype``, in evaluation mode.
 
-    Raises ``ModelFormatError`` naming the file and the tensor at fault. Whether the head fits a loaded target is
-    for ``HeadConfig.check_target`` to say.
+    Raises ``ModelFormatError`` naming the file and the tensor at fault. ``HeadConfig.check_target`` checks that the
+    head fits a loaded target.
 
     Args:
-        target: what a published head is to draft for, and rows ``fingerprint_rows`` of its embedding, float [n, d].
+        target: a published head's target, and rows ``fingerprint_rows`` of its embedding, float [n, d].
     """
     known = None if target is None else (target[0], host(target[1]))
     read = read_head(folder, known, _shapes)
@@ -80,7 +80,7 @@ def load_head(
 
 
 def head_weights(head: EagleLayer) -> HeadWeights:
-    """A head as the native library takes it."""
+    """A head's weights for the native library."""
     return HeadWeights(head.config, {name: _array(value) for name, value in head.state_dict().items()})
 
 
@@ -96,10 +96,10 @@ def _shapes(config: HeadConfig) -> dict[str, tuple[int, ...]]:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """A safetensors file that appears whole or not at all. Errors as for ``save_head``."""
+    """Write a safetensors file atomically. Errors as for ``save_head``."""
     write_whole(path, lambda fresh: save_file(tensors, fresh, metadata={"format": "pt"}))
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """As ``utils.whole_files`` has it, of a training, which goes on where it was."""
+    """``utils.whole_files``, with errors that say how to resume a training."""
     whole_files.write_whole(path, write, "free some space, then go on with --resume")

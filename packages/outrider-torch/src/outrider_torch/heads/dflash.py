@@ -1,4 +1,4 @@
-"""A block drafter's head: layers as EAGLE-3's whose rows behind the last token guess a whole block in one pass.
+"""A block drafter's head: EAGLE-3's layers, whose rows after the last token guess a whole block in one pass.
 
 ::
 
@@ -7,8 +7,8 @@
     t + 1      E[t + 1] + m_1    g_t + f_1   token t + 3     m, f: ``masks``, learned, one pair for each offset
     t + 2      E[t + 1] + m_2    g_t + f_2   token t + 4
 
-A row sees the rows of the text up to t and those of the block up to itself, so that the first guesses of a block are
-the same however many follow, and a short block costs no more than it has to.
+A row attends to the text's rows up to t and to the block's rows up to itself, so the first guesses of a block are
+independent of the block's length, and a short block is cheap.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from outrider_torch.heads.eagle import EagleLayer
 class BlockHead(EagleLayer):
     """The head of kind "dflash": ``heads`` tokens from one pass, and a selector that makes them agree.
 
-    The selector is a table of low rank in two codebooks, which the row that guesses weighs: behind token u, token v has
+    The selector is a low-rank table in two codebooks, weighted by the guessing row: after token u, token v has
     ``(before[u] * gate) . after[v]`` added to its score. Rows are those of the scored tokens.
     """
 
@@ -37,7 +37,7 @@ class BlockHead(EagleLayer):
         self.gate = nn.Parameter(torch.zeros(rank, d)) if rank else None
 
     def block_row(self, embeddings: Tensor, features: Tensor, offset: int) -> tuple[Tensor, Tensor]:
-        """Embeddings and fused features of the rows ``offset`` behind rows of the text, from theirs: [..., d] each."""
+        """Embeddings and fused features of the rows ``offset`` after text rows, from the text rows': [..., d] each."""
         if offset == 0:
             return embeddings, features
         mask = self.masks[offset - 1].to(embeddings.dtype)
@@ -45,5 +45,5 @@ class BlockHead(EagleLayer):
 
 
 def gates(out: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """How outputs [..., d] weigh the selector's dimensions: [..., rank], all 1 while ``weight`` [rank, d] is zero."""
+    """Weights of the selector's dimensions for outputs [..., d]: [..., rank], all 1 while ``weight`` [rank, d] is 0."""
     return 1 + F.linear(F.rms_norm(out, out.shape[-1:], eps=eps), weight)

@@ -6,8 +6,8 @@
     reads      E[last token]  E[mask]  E[mask]  ...
     guesses                   token n  token n + 1
 
-Every row of a block sees every other, and, in each layer, keys and values that the layer projects from the fused
-features of all tokens before the block. So features go through no layer, and a block is one pass.
+Every row of a block attends to all its rows and, in each layer, to keys and values projected from the fused
+features of all tokens before the block. So features pass through no layer, and a block takes one pass.
 
 DFlash 2 adds, around attention and MLP, a short causal convolution over the rows of a block, whose taps depend on the
 row, and a selector that scores a row's best candidates by the token before them.
@@ -52,9 +52,9 @@ class DiffusionAttention(nn.Module):
 
 
 class BlockConvolution(nn.Module):
-    """Convolutions before and behind a part of a layer, over the rows of each block: tap i reads i rows above.
+    """Convolutions before and after a part of a layer, over the rows of each block: tap i reads i rows above.
 
-    A tap is a learned vector plus one number for each group of channels, which a projection reads off the row.
+    A tap is a learned vector plus one number per group of channels, projected from the row.
     """
 
     def __init__(self, config: HeadConfig) -> None:
@@ -65,13 +65,13 @@ class BlockConvolution(nn.Module):
         self.kernel_projection = nn.Linear(d, 2 * self.taps * (d // self.group), bias=False)
 
     def kernels(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Of rows x [n, d], the taps before and behind: [n, taps, d] each."""
+        """The taps before and after the part for rows x [n, d]: [n, taps, d] each."""
         own = self.kernel_projection(x).unflatten(-1, (2, self.taps, -1)).repeat_interleave(self.group, dim=-1)
         before, behind = (own + self.base_kernel.to(own.dtype)).unbind(-3)
         return before, behind
 
     def convolve(self, x: Tensor, kernel: Tensor) -> Tensor:
-        """x: [n, d], whole blocks; kernel: [n, taps, d]."""
+        """Convolve x: [n, d], whole blocks, with kernel: [n, taps, d] -> [n, d]."""
         blocks, kernel = x.unflatten(0, (-1, self.rows)), kernel.unflatten(0, (-1, self.rows))
         out: Tensor = blocks * kernel[:, :, 0]
         for tap in range(1, min(self.taps, self.rows)):
@@ -104,7 +104,7 @@ class DiffusionLayer(nn.Module):
 
 
 def _between(convolution: BlockConvolution | None, part: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """A part of a layer, between its convolutions if there are any."""
+    """A part of a layer, between its convolutions if it has them."""
     if convolution is None:
         return part(x)
     before, behind = convolution.kernels(x)
@@ -112,7 +112,7 @@ def _between(convolution: BlockConvolution | None, part: Callable[[Tensor], Tens
 
 
 class CandidateSelector(nn.Module):
-    """What a token's score gains by the token before it: (predecessor * projected row) . successor."""
+    """Additions to a token's score by the token before it: (predecessor * projected row) . successor."""
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class DiffusionHead(ScoringHead):
         return self.config.heads + 1
 
     def fuse(self, features: Tensor) -> Tensor:
-        """What layers project keys and values from, [n, d], of the residual streams after ``feature_layers``."""
+        """Fused features [n, d] of the streams after ``feature_layers``; keys and values are projected from them."""
         return self.hidden_norm(self.fc(features))  # type: ignore[no-any-return]
 
     def context(self, fused: Tensor, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -158,10 +158,10 @@ class DiffusionHead(ScoringHead):
         Args:
             embeddings: float [n, d], of the last token and of the mask.
             positions: int64 [n].
-            attend: who sees whom; called once for each layer, lowest first.
+            attend: attention with its mask; called once per layer, lowest first.
 
         Returns:
-            What the LM head takes: float [n, d].
+            The LM head's input: float [n, d].
         """
         x = embeddings
         for layer in self._own_layers():
@@ -173,6 +173,6 @@ class DiffusionHead(ScoringHead):
 
 
 def block_tokens(last: int, config: HeadConfig) -> list[int]:
-    """What a block behind the token ``last`` reads."""
+    """Input tokens of a block after the token ``last``."""
     assert config.mask_token_id is not None
     return [last, *[config.mask_token_id] * config.heads]

@@ -7,12 +7,12 @@ kind "eagle" (EAGLE-1 and 2)                       kind "eagle3"
   a_t = x + mlp(norm(x))                             a_t = x + mlp(norm(x))
   scores of token t+2 = LM head(a_t)                 scores of token t+2 = LM head(norm(a_t))
 
-EAGLE-3.1 adds two norms, so that sizes neither differ by layer nor grow with depth: each of low, mid and high has an
-RMS norm before fc (``fc_norm``), and norm(a_t), not a_t, is what the next level goes on from (``norm_output``). Some
-published heads norm all of them at once (``norm_before_fc``), or add to norm(g), not to g (``norm_before_residual``).
+EAGLE-3.1 adds two norms, so that sizes neither differ by layer nor grow with depth: low, mid and high each have an
+RMS norm before fc (``fc_norm``), and the next level reads norm(a_t), not a_t (``norm_output``). Some
+published heads norm all three at once (``norm_before_fc``), or add to norm(g), not to g (``norm_before_residual``).
 
-h_t is the target's hidden state after the final norm; low, mid and high are inner residual streams. a_t takes the place
-of the next feature where the target's own is not known yet. The row of feature t stands at position t.
+h_t is the target's hidden state after the final norm; low, mid and high are inner residual streams. a_t replaces
+the next feature until the target's own is known. The row of feature t stands at position t.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from outrider.models.frequencies import inverse_frequencies
 from outrider_torch.heads.vocabulary import ScoringHead
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""q: [..., heads, head_dim], k and v: [..., kv_heads, head_dim], rotated; to [..., heads, head_dim]."""
+"""Attention of q: [..., heads, head_dim], k and v: [..., kv_heads, head_dim], rotated; to [..., heads, head_dim]."""
 
 
 class Norm(nn.Module):
@@ -46,7 +46,7 @@ class Norm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Projections and rotary positions; who sees whom is the caller's ``attend``."""
+    """Projections and rotary positions; the caller's ``attend`` masks and attends."""
 
     def __init__(self, config: HeadConfig, width: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Attention(nn.Module):
         return self.o_proj(out.flatten(-2))  # type: ignore[no-any-return]
 
     def keys(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values alone, for rows that are only looked at: [..., kv_heads, head_dim] each."""
+        """Keys and values alone, for context rows: [..., kv_heads, head_dim] each."""
         k, v = (p(x).unflatten(-1, (-1, self.config.head_dim)) for p in (self.k_proj, self.v_proj))
         return apply_rotary(k, *rotary(positions, self.config)), v
 
@@ -85,14 +85,14 @@ class Mlp(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """One Llama layer; the first one's attention, where features are fused, reads a normed embedding beside them."""
+    """One Llama layer; with fused features, the first layer's attention also reads a normed embedding."""
 
     def __init__(self, config: HeadConfig, *, first: bool = True) -> None:
         super().__init__()
         d, eps = config.hidden_size, config.rms_norm_eps
         wide = first and config.fuses_layers
         self.input_layernorm = Norm(d, eps) if wide else None
-        self.hidden_norm = Norm(d, eps) if wide or not first else None  # EAGLE-1 has none in its first and only layer
+        self.hidden_norm = Norm(d, eps) if wide or not first else None  # EAGLE-1's only layer has no such norm
         self.norms_residual = bool(wide and config.norm_before_residual)
         self.self_attn = Attention(config, 2 * d if wide else d)
         self.post_attention_layernorm = Norm(d, eps)
@@ -104,7 +104,7 @@ class DecoderLayer(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return]
 
     def reads(self, embedding: Tensor | None, x: Tensor) -> Tensor:
-        """What attention reads of a row."""
+        """The attention's input for a row."""
         if self.hidden_norm is None:
             return x
         normed: Tensor = self.hidden_norm(x)
@@ -132,7 +132,7 @@ class EagleLayer(ScoringHead):
         self.layers = nn.ModuleList(DecoderLayer(config, first=i == 0) for i in range(config.num_layers))
 
     def fuse(self, features: Tensor) -> Tensor:
-        """The target's features as this layer takes them: [..., d].
+        """The layer's input features: [..., d].
 
         ``features``: eagle3, dflash [..., layers * d], the residual streams after ``feature_layers``; eagle [..., d],
         the final-norm hidden state, unchanged.
@@ -147,16 +147,16 @@ class EagleLayer(ScoringHead):
         return self.fc(features)  # type: ignore[no-any-return]
 
     def forward(self, embeddings: Tensor, features: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """The forward pass over any number of rows, through all layers.
+        """Run rows through all layers.
 
         Args:
             embeddings: float [..., d], the target's input embedding of each row's token, t + 1.
-            features: float [..., d], ``fuse`` of the target's feature at t, or what was returned for the row before.
+            features: float [..., d], ``fuse`` of the target's feature at t, or the result for the row before.
             positions: int64 [...], each row's t.
-            attend: who sees whom; it also keeps keys and values. Called once for each layer, lowest first.
+            attend: attention with its mask; also keeps keys and values. Called once per layer, lowest first.
 
         Returns:
-            a_t: float [..., d], the feature to go on with; normed with ``norm_output``.
+            a_t: float [..., d], the next row's feature; normed with ``norm_output``.
         """
         beside, x = self.inputs(embeddings, features)
         for layer in self.layers:
@@ -175,19 +175,19 @@ class EagleLayer(ScoringHead):
         return self.layer.self_attn.keys(self.layer.reads(*self.inputs(embeddings, features)), positions)
 
     def inputs(self, embeddings: Tensor, features: Tensor) -> tuple[Tensor | None, Tensor]:
-        """What the first layer takes of rows as in ``forward``."""
+        """The first layer's inputs for rows as in ``forward``."""
         if self.config.fuses_layers:
             return embeddings, features
         return None, self.fc(torch.cat([embeddings, features], dim=-1))
 
     def scorable(self, out: Tensor) -> Tensor:
-        """What the LM head takes, [..., d], of an output a_t: heads of fused features norm it, unless it is already."""
+        """The LM head's input, [..., d], for an output a_t: heads of fused features norm it, unless already normed."""
         return self.norm(out) if self.config.fuses_layers and not self.config.norm_output else out
 
 
 @functools.lru_cache(maxsize=16)
 def _frequencies(head_dim: int, theta: float, scaling: tuple[tuple[str, Any], ...]) -> Tensor:
-    """float32 [head_dim / 2]; kept, as a draft asks for them at every level."""
+    """Rotary frequencies, float32 [head_dim / 2]; cached, as every level of a draft needs them."""
     return torch.from_numpy(inverse_frequencies(head_dim, theta, dict(scaling))).float()
 
 

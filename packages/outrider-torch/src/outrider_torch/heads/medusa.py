@@ -1,4 +1,4 @@
-"""Medusa heads: one residual block for each of the next tokens but one (Cai et al. 2024, section 2.1.1)."""
+"""Medusa heads: one residual block for each token after the next (Cai et al. 2024, section 2.1.1)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ class LookaheadEmbeddings(nn.Module):
     """``heads`` input embeddings [LA]_1 ... [LA]_T, appended behind the last token.
 
     Where the target's output at the last token, t, predicts token t + 1, its output at [LA]_i predicts t + 1 + i.
-    [LA]_i stands at position t + i and sees all before it.
+    [LA]_i stands at position t + i and attends to all positions before it.
     """
 
     def __init__(self, config: HeadConfig) -> None:
@@ -25,5 +25,5 @@ class LookaheadEmbeddings(nn.Module):
         return self.embeddings.numel()
 
     def forward(self) -> Tensor:
-        """float [T, d]."""
+        """The embeddings, float [T, d]."""
         return self.embeddings

@@ -1,4 +1,4 @@
-"""The draft vocabulary: the few target tokens a head scores, so that its LM head is small (EAGLE-3, section 3)."""
+"""The draft vocabulary: the subset of target tokens that a head scores, for a small LM head (EAGLE-3, section 3)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from outrider.drafters.heads.weights import check_draft_ids
 
 
 class ScoringHead(nn.Module):
-    """What all heads that score tokens share: the map of a draft vocabulary, and perhaps an LM head of their own.
+    """Base of heads that score tokens: the map of a draft vocabulary, and optionally an LM head of its own.
 
     ``d2t``: int64 [draft_vocab_size], the target id of each draft token, ascending; None without a draft vocabulary.
     ``lm_head``: [scored, d], or None where the target's own rows are used.

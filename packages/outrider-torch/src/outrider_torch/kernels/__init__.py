@@ -1,4 +1,4 @@
-"""What computes: the native library, and attention, linear layers and norms on torch, behind one batch for models.
+"""Kernels: the native library, and attention, linear layers and norms on torch, with one batch format.
 
 Contents::
 
@@ -11,9 +11,9 @@ Contents::
 ``models.factory`` chooses: the native library on CPUs, torch elsewhere. Both keep these promises, and
 ``tests/models/test_invariance.py`` tests them:
 
-* Batch invariance. The bits of a row depend on its own token, its position and the tokens it sees, and on nothing else:
+* Batch invariance. The bits of a row depend on its token, its position and the tokens it attends to alone:
   not on the number of rows, on other sequences, on a row's place in a tree, on where a prompt is cut into chunks, on
   stale cache rows, or on the number of padding rows. The library keeps it by construction (``docs/native.md``), on any
   processor; torch's kernels choose an order by the shape of a call, so calls have fixed shapes.
-* A model keeps the implementation it was built with, as two of them round at different places.
+* A model keeps the implementation it was built with, as two implementations round differently.
 """

@@ -1,4 +1,4 @@
-"""The output of a batch that was run in parts, on torch."""
+"""Joins the outputs of a batch that was run in parts, on torch."""
 
 from __future__ import annotations
 

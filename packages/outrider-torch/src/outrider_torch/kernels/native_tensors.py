@@ -1,4 +1,4 @@
-"""Torch tensors as the native library takes them: for trained heads and models that torch computes in part."""
+"""Torch tensors for the native library: for trained heads and models that torch computes in part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
 
 class TensorWeight:
-    """A packed matrix that takes and gives tensors of the CPU."""
+    """A packed matrix with CPU tensors as input and output."""
 
     def __init__(self, weight: NativeWeight) -> None:
         self.weight, self.struct = weight, weight.struct
@@ -34,7 +34,7 @@ class TensorWeight:
 
 
 def stored_tensor(tensor: Tensor) -> StoredTensor:
-    """A float tensor as a file would have it. Raises ``ModelFormatError`` for one that is not of floats."""
+    """A float tensor in a file's storage format. Raises ``ModelFormatError`` for another dtype."""
     tensor = tensor.detach().to("cpu").contiguous()
     if tensor.dtype not in _TYPES:
         raise ModelFormatError(f"a tensor of {tensor.dtype} cannot be packed: use float32, float16 or bfloat16")
@@ -50,5 +50,5 @@ def pack_tensor(
 
 
 def as_tensors(given: Any) -> Any:
-    """Numbers of a model as torch has them: arrays become tensors that share their memory."""
+    """A model's output with its arrays as tensors that share their memory."""
     return given if isinstance(given, Tensor) else torch.from_numpy(given)

@@ -1,4 +1,4 @@
-"""RMS normalisation (Zhang & Sennrich 2019) by the kernel that is fastest where it runs, and layer normalisation."""
+"""RMS normalisation (Zhang & Sennrich 2019) by the fastest kernel of the device, and layer normalisation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Norm(Protocol):
 class RMSNorm:
     """``y = x / sqrt(mean(x²) + eps) * weight`` over the last dimension, each row by itself.
 
-    On a CPU torch composes ``rms_norm`` of a dozen small operations, but has a fused ``layer_norm``: and the layer norm
+    On a CPU torch composes ``rms_norm`` of a dozen small operations, but has a fused ``layer_norm``. The layer norm
     of (x, -x), whose mean is zero and whose variance is the mean square of x, begins with the RMS norm of x.
     """
 

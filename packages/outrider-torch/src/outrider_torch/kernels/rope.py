@@ -25,7 +25,7 @@ def rotations(inverse: Doubles, positions: int, magnitude: Doubles | None = None
 def pair_rows(weight: Tensor, heads: int) -> Tensor:
     """Reorder projection rows [heads * head_dim, ...] from half-split pairs (i, i + d/2) to adjacent (2i, 2i + 1).
 
-    Query and key rows are permuted alike, so every product of a query with a key is what it was.
+    Query and key rows are permuted alike, which preserves every product of a query with a key.
     """
     pairs: Tensor = weight.unflatten(0, (heads, 2, -1))
     return pairs.transpose(1, 2).flatten(0, 2).contiguous()

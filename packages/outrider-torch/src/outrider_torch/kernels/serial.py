@@ -1,4 +1,4 @@
-"""Element-wise operations whose bits do not depend on how torch shares it out among threads, or on vectors."""
+"""Element-wise operations whose bits do not depend on torch's threads or vectors."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 _SERIAL = 32768  # elements that torch runs on one thread (at::internal::GRAIN_SIZE)
-_VECTORS = 32  # float32 numbers that torch's loops take at once: two registers of AVX-512, and fewer elsewhere
+_VECTORS = 32  # the most float32 numbers that torch's loops process at once: two registers of AVX-512
 
 
 def serial_rows(width: int) -> int:
-    """Rows of ``width`` elements to hand to torch at once so that none is divided among threads: at least 1.
+    """The most rows of ``width`` elements that torch does not divide among threads, at least 1.
 
-    torch shares out more elements than ``_SERIAL`` evenly, row ends or not, and handles what a share has over
-    whole vectors with scalar code. Exponentials and complex products differ between the two in float32's last
-    bit, so a row would depend on the other rows. Sums, products and roundings do not.
+    torch divides more than ``_SERIAL`` elements evenly, regardless of row ends, and computes the elements after a
+    share's last whole vector with scalar code. Exponentials and complex products differ between the two in float32's
+    last bit, so a row would depend on the other rows. Sums, products and roundings do not.
     """
     return max(1, _SERIAL // width)
 
 
 def elementwise(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """``function`` of each element of x: [T, width], with the same bits for a row whatever the other rows.
+    """``function`` of each element of x: [T, width]; a row's bits do not depend on other rows.
 
-    On a CPU in parts of so many rows that one thread does each, and never with a rest for scalar code: rows that are
-    no whole vectors are padded together.
+    On a CPU in parts that one thread computes, without a rest for scalar code: rows that are no whole vectors are
+    padded together.
     """
     if x.is_cuda:
         return function(x)
@@ -35,6 +35,6 @@ def elementwise(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def _in_vectors(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    flat = x.reshape(-1)  # never strided, for which torch has other loops
+    flat = x.reshape(-1)  # contiguous, as torch has other loops for strided tensors
     rest = -len(flat) % _VECTORS
     return function(flat).view(x.shape) if not rest else function(F.pad(flat, (0, rest)))[:-rest].view(x.shape)

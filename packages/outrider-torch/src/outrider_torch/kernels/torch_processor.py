@@ -1,4 +1,4 @@
-"""What torch can do on this processor."""
+"""Capabilities of torch on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def _capabilities() -> Mapping[str, Any]:
-    """Instruction sets by name. Empty where torch does not say."""
+    """Instruction sets by name; empty if torch does not report them."""
     capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return capabilities
 
@@ -39,7 +39,7 @@ def has_bf16_instructions() -> bool:
 
 @cache
 def has_onednn_bf16() -> bool:
-    """Whether oneDNN takes bfloat16 here; on x86 it wants AVX-512 or AVX-NE-CONVERT, and raises without them."""
+    """Whether oneDNN supports bfloat16 here; on x86 it needs AVX-512 or AVX-NE-CONVERT, and raises without them."""
     supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return supported is not None and bool(supported())
 
@@ -47,7 +47,7 @@ def has_onednn_bf16() -> bool:
 def choose_device(name: str) -> str:
     """A device by name, ``auto``: a CUDA device if there is one, else the CPU.
 
-    Raises ``ConfigError`` if it is not there.
+    Raises ``ConfigError`` if the device is missing.
     """
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -63,20 +63,20 @@ def choose_device(name: str) -> str:
 
 
 def free_memory(device: Any) -> int:
-    """Bytes of a GPU that can be had now."""
+    """Free memory of a GPU, in bytes."""
     return int(torch.cuda.mem_get_info(torch.device(device))[0])
 
 
 def release_cached_memory() -> None:
-    """Give memory of GPUs that torch keeps for later back to the system."""
+    """Return torch's cached GPU memory to the system."""
     torch.cuda.empty_cache()
 
 
 def gpu_name() -> str | None:
-    """What to call the GPU in a report; None where there is none."""
+    """The GPU's name for reports; None without a GPU."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
 def use_chosen_threads() -> None:
-    """Have torch compute with as many threads as the native library, whichever of the two came first."""
+    """Give torch the native library's number of threads, in either order of loading."""
     torch.set_num_threads(num_threads())

@@ -31,7 +31,7 @@ def make_torch_model(
     fixed_shapes: bool | None,
     why: str,
 ) -> LlamaModel:
-    """As ``make_model``; ``why`` says what keeps the native library from running it."""
+    """As ``make_model``. ``why``: the reason why the native library does not run the model."""
     device = torch.device(device)
     use_chosen_threads()
     held = torch_dtype(dtype, kv_cache_dtype, device, why)
@@ -40,9 +40,9 @@ def make_torch_model(
 
 
 def torch_dtype(dtype: DTypeName, kv_cache_dtype: KVCacheDType, device: torch.device | str, where: str) -> torch.dtype:
-    """What a model that runs on torch holds weights, keys and values in.
+    """The dtype of weights, keys and values of a model on torch.
 
-    Raises ``ConfigError`` for what only the native library does; ``where`` says why it does not.
+    Raises ``ConfigError`` for dtypes of the native library alone; ``where``: the reason why it does not run.
     """
     if dtype in ("int8", *_QUANTISED):
         raise ConfigError(f"dtype={dtype!r} needs the native library of the CPU, {where}, or use bfloat16")

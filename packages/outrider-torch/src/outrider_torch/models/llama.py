@@ -1,4 +1,4 @@
-"""A model on torch, on packed tokens: Llama, and what ``ModelConfig`` says of other families."""
+"""A model on torch, on packed tokens: Llama, and the other families that ``ModelConfig`` describes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from outrider_torch.models.weights import TorchWeights
 
 
 class LlamaModel:
-    """On torch; ``forward`` takes the tokens of any number of sequences at once."""
+    """A decoder on torch; ``forward`` runs the tokens of several sequences at once."""
 
     takes_adapters = False
     implementation = "torch"
@@ -45,8 +45,8 @@ class LlamaModel:
     ) -> None:
         """``tensors`` by their Hugging Face names, read one by one so that a mapping may load lazily.
 
-        ``fixed_shapes``: decode and draft in a few fixed shapes, which CUDA devices capture as graphs; None: only
-        there, since on a CPU they have no use but to be tested.
+        ``fixed_shapes``: decode and draft in a few fixed shapes, which CUDA devices capture as graphs; None: on CUDA
+        only, since on a CPU they only serve tests.
         """
         self.config, self.dtype, self.device = config, dtype, torch.device(device)
 
@@ -85,9 +85,9 @@ class LlamaModel:
 
     @torch.inference_mode()
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
-        """T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for out.
+        """Run T tokens: write their keys and values to ``cache``, and return logits [R, vocab] of the requested rows.
 
-        ``batch.features`` are read off on the way, which changes no bit of the rest.
+        ``batch.features`` are also returned, which changes no bit of the logits.
         """
         if self._fixed is None or self._fixed.failed:
             return self._packed(batch, cache)
@@ -98,7 +98,7 @@ class LlamaModel:
         return join([self._fixed.run(part.batch, cache) or self._packed(part.batch, cache) for part in parts], parts)
 
     def _packed(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
-        """Rows packed next to each other. On a CPU the bits of a row do not depend on the rest of the batch."""
+        """Run packed rows. On a CPU the bits of a row do not depend on the rest of the batch."""
         c = self.config
         tokens, positions = (torch.tensor(ids, device=self.device) for ids in (batch.token_ids, batch.positions))
         alone = len(batch.spans) == 1 and batch.spans[0].mask is None
@@ -145,7 +145,7 @@ class LlamaModel:
     def _through_layers(
         self, x: Tensor, layers: int | None, features: tuple[int, ...], forward: LayerForward
     ) -> tuple[Tensor, list[Tensor]]:
-        """x: [T, d] after the first ``layers``, and after each count in ``features``."""
+        """x: [T, d] after the first ``layers`` layers, and after each layer count in ``features``."""
         y = None
         taken = {0: x} if 0 in features else {}
         for i, layer in enumerate(self._layers[:layers]):
@@ -162,7 +162,7 @@ class LlamaModel:
         return x if self.config.embedding_scale == 1.0 else x * self.config.embedding_scale
 
     def final_norm(self, x: Tensor) -> Tensor:
-        """What the LM head reads, from the last layer's output x: [n, d]."""
+        """The LM head's input, [n, d], from the last layer's output x: [n, d]."""
         return self._norm(x)
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
@@ -185,12 +185,12 @@ class LlamaModel:
 
     @property
     def cache_dtype(self) -> torch.dtype:
-        """Of keys and values."""
+        """The dtype of keys and values."""
         return self.dtype
 
     @property
     def weight_bytes(self) -> int:
-        """Memory that the weights take."""
+        """The memory of the weights, in bytes."""
         return num_weights(self.config) * self.dtype.itemsize
 
     def _padded(self, x: Tensor, rows: int) -> Tensor:
@@ -198,11 +198,11 @@ class LlamaModel:
 
 
 def cap_rows(x: Tensor, most: float) -> Tensor:
-    """``most * tanh(x / most)`` of x: [n, d], row by row, so that threads divide each alike."""
+    """``most * tanh(x / most)`` of x: [n, d], row by row, so that threads divide every row alike."""
     parts = [torch.tanh(row.float() / most).mul(most).to(x.dtype) for row in (x[None] if x.is_cuda else x)]
     return torch.cat(parts).view(x.shape) if parts else x
 
 
 def _side_by_side(features: list[Tensor]) -> Tensor | None:
-    """[T, d] each -> [T, len * d]."""
+    """Join features [T, d] each -> [T, len * d]; None without features."""
     return torch.cat(features, dim=-1) if features else None

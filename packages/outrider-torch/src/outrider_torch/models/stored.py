@@ -1,4 +1,4 @@
-"""Weights as torch tensors, read when they are asked for: for models that torch computes, and for training."""
+"""Weights as torch tensors, read at access: for models that torch computes, and for training."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["StoredTensors", "torch_tensors"]
 
 _ROWS_AT_A_TIME = 1 << 22  # values dequantised at once: float32 pieces of 16 MB stay in cache and bound memory
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_STORED = {"F32": np.float32, "F16": np.float16}  # dequantize wants these as they are, the others as bytes
+_STORED = {"F32": np.float32, "F16": np.float16}  # dequantize takes these types as they are, the others as bytes
 
 
 class StoredTensors(Mapping[str, Tensor]):
-    """Tensors by name, read from mapped files; arrays and tensors are given as they are."""
+    """Tensors by name, read from mapped files; arrays and tensors are returned unchanged."""
 
     def __init__(self, stored: Mapping[str, Any], *, quantised: bool = False) -> None:
-        """``quantised``: of a GGUF file. All numbers are then bfloat16, computed from blocks."""
+        """``quantised``: the tensors are a GGUF file's; all are then bfloat16, dequantised from blocks."""
         self._stored, self._quantised = stored, quantised
 
     def __getitem__(self, name: str) -> Tensor:
@@ -60,17 +60,17 @@ class StoredTensors(Mapping[str, Tensor]):
 
 
 def torch_tensors(checkpoint: Checkpoint) -> StoredTensors:
-    """Its weights by their canonical names, read when asked for.
+    """The checkpoint's weights by their canonical names, read at access.
 
-    Mapped where the file holds floats, else computed in bfloat16.
+    Floats are mapped; other types are dequantised to bfloat16.
     """
     return StoredTensors(checkpoint.stored, quantised=checkpoint.quantised)
 
 
 def _mapped(stored: StoredTensor) -> Tensor:
-    """A tensor that shares the file's memory, which must not be written to.
+    """A tensor that shares the file's memory, and must not be written to.
 
-    A private mapping that may be written to counts as memory: the system refuses one larger than it has.
+    A writable private mapping counts as memory: the system refuses one larger than its memory.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
@@ -85,7 +85,7 @@ def _dequantise(stored: StoredTensor) -> Tensor:
     step = max(1, _ROWS_AT_A_TIME // columns)
     for at in range(0, len(rows), step):
         piece = rows[at : at + step].copy()
-        with np.errstate(all="ignore"):  # damaged numbers are found once, by whoever asked for the tensor
+        with np.errstate(all="ignore"):  # the tensor's reader checks for damaged numbers
             values = dequantize(piece.view(_STORED.get(stored.type, np.uint8)), GGMLQuantizationType[stored.type])
         out[at : at + step] = torch.from_numpy(values)
     return out.view(stored.shape)

@@ -1,4 +1,4 @@
-"""The weights of a model's layers, laid out for torch."""
+"""The weights of a model's layers, in torch's layout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["TorchWeights"]
 
 
 class TorchWeights:
-    """Tensors by their canonical names, as norms and linear layers on a device."""
+    """Makes norms and linear layers on a device, of tensors by their canonical names."""
 
     def __init__(
         self, config: ModelConfig, tensors: Mapping[str, Tensor], *, dtype: torch.dtype, device: torch.device
@@ -44,7 +44,7 @@ class TorchWeights:
         return tensor.to(device=self._device, dtype=self._dtype)
 
     def norm(self, name: str) -> Norm:
-        weight = self.get(f"{name}.weight").clone()  # let go of the mapped file
+        weight = self.get(f"{name}.weight").clone()  # releases the mapped file
         if self._config.layer_norm:
             return LayerNorm(weight, self.get(f"{name}.bias").clone(), self._config.rms_norm_eps)
         return RMSNorm(weight, self._config.rms_norm_eps)
@@ -84,7 +84,7 @@ class TorchWeights:
         return ExpertWeights(self._linear(f"{name}.gate"), mlps, experts.used, experts.normalised)
 
     def _linear(self, *names: str, heads: Mapping[int, int] | None = None) -> Linear:
-        """Fuse projections that share their input; ``heads`` marks those whose rows are rotary pairs."""
+        """Fuse projections that share their input. ``heads``: of the projections whose rows are rotary pairs."""
         rows = [(name, (heads or {}).get(i)) for i, name in enumerate(names)]
         weights = [self._rows(f"{name}.weight", h) for name, h in rows]
         biased = f"{names[0]}.bias" in self._tensors

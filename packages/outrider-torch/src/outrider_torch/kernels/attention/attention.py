@@ -1,7 +1,7 @@
 """Attention over the cache, arranged so that a row's result never depends on the rest of the batch.
 
-A fused attention kernel picks its code by the shape it is given: another number of queries or keys, another
-order of additions, other last bits. So every call made here has one shape per block of keys:
+A fused attention kernel picks its code by the shape of its arguments: another number of queries or keys, another
+order of additions, other last bits. So every call here has one shape per block of keys:
 
 * queries go in tiles of ``TILE`` rows, stacked along the batch dimension; the last tile is padded;
 * the query heads that share a key head are folded into the rows of their tile, which reads each key once;
@@ -10,8 +10,8 @@ order of additions, other last bits. So every call made here has one shape per b
 * keys come in the order of their positions, as the order of additions is that of the keys. A tree is therefore
   taken apart into chains (``tree_tiles``), and each reads the cache in its own order, all in one call.
 
-What is left to trust (a row's place in its tile) is tested: ``tests/models/test_invariance.py``, and by
-``outrider doctor`` on the machine at hand.
+The remaining assumption (a row's place in its tile) is tested by ``tests/models/test_invariance.py``, and by
+``outrider doctor`` on each machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from outrider_torch.kernels.attention.capped import capped_attention
 from outrider_torch.kernels.attention.tree_tiles import KEY_BLOCK, TILE, chains, key_order, padded, tree_tiles
 
 Visible = Callable[[Tensor, Tensor], Tensor]
-"""bool [n, keys] of int64 [n, 1] and [1, keys]: whether a row at a position may look at another position."""
+"""bool [n, keys] of int64 [n, 1] and [1, keys]: whether a row at a position may attend to another position."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,20 @@ class AttentionPiece:
     slot: int
     rows: slice | Tensor  # packed rows; for a tree int64 [tiles * tile], padded
     keys: int  # whole blocks
-    mask: Tensor  # float [tiles, 1, tile * group, keys]: 0 where a row may look, -inf elsewhere
+    mask: Tensor  # float [tiles, 1, tile * group, keys]: 0 where a row attends, else -inf
     order: Tensor | None  # int64 [tiles, keys], for a tree: cache rows by position; None: the cache is in order
     reach: int  # cache rows to read
     packed: Sequence[int]  # ``rows`` one by one; -1 is padding
-    seen: Sequence[int]  # keys that each tile looks at, from the first on
+    seen: Sequence[int]  # keys that each tile attends to, from the first on
 
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """Who attends to what in one forward pass; built once and used by every layer."""
+    """The pieces and masks of one forward pass; built once and used by every layer."""
 
     spans: tuple[tuple[Span, int], ...]  # each span with its first packed row
     pieces: tuple[AttentionPiece, ...]
-    inverse: Tensor | None  # int64 [T], where the pieces' results belong; None: they are in packing order
+    inverse: Tensor | None  # int64 [T], the index of each row in the pieces' results; None: packing order
 
 
 def plan(
@@ -70,11 +70,11 @@ def plan(
 
     Args:
         group: query heads per key head.
-        kv_heads: key heads; a call for one key head gets two tiles at least, as the kernel hands a lone tile to a
-            matrix library that may share it out among threads, and then adds up in another order.
-        window: positions a row looks back at most, itself included.
-        visible: what else decides whether a position sees another, of int64 [n, 1] and [1, keys]; None: nothing.
-        rows: rows of the forward pass; more than the spans' only for a chain alone, whose tile they fill.
+        kv_heads: key heads; a call for one key head gets at least two tiles, as the kernel hands a lone tile to a
+            matrix library that may split it among threads and add in another order.
+        window: the most positions that a row attends to, itself included.
+        visible: a further condition for a position to attend to another; None: no condition.
+        rows: rows of the forward pass; more than the spans' only for a lone chain, to fill its tile.
     """
     placed: list[tuple[Span, int]] = []
     pieces: list[AttentionPiece] = []
@@ -125,7 +125,7 @@ def _tree_pieces(span: Span, least: int, device: torch.device) -> _Cut:
     assert span.mask is not None
     causal = span.count - len(span.mask)
     fresh, path = paths[0]
-    if list(path) == list(range(len(path))):  # its rows lie in the cache in order, and need not be gathered
+    if list(path) == list(range(len(path))):  # its rows are in order in the cache, and need no gather
         causal += len(fresh)
         paths = paths[1:]
     if causal:
@@ -138,7 +138,7 @@ def _tree_pieces(span: Span, least: int, device: torch.device) -> _Cut:
 
 
 def _visible(at: Tensor, keys: int, window: int | None, also: Visible | None) -> Tensor:
-    """bool [rows, keys]: which positions each of the rows at the positions ``at`` may look at."""
+    """bool [rows, keys]: the positions that rows at positions ``at`` may attend to."""
     columns, at = torch.arange(keys, device=at.device)[None], at[:, None]
     visible = columns <= at
     if also is not None:
@@ -147,13 +147,13 @@ def _visible(at: Tensor, keys: int, window: int | None, also: Visible | None) ->
 
 
 def _ends(mask: Tensor, group: int) -> range:
-    """Where each tile of a folded mask ends, in rows."""
+    """The end of each tile of a folded mask, in rows."""
     tile = mask.shape[2] // group
     return range(tile, mask.shape[0] * tile + 1, tile)
 
 
 def _fold_mask(visible: Tensor, group: int, tile: int, least_tiles: int, dtype: torch.dtype) -> Tensor:
-    """bool [count, keys] -> additive [tiles, 1, tile * group, keys]; padded rows see everything."""
+    """bool [count, keys] -> additive [tiles, 1, tile * group, keys]; padded rows attend to everything."""
     count, keys = visible.shape
     tiles = max(-(-count // tile), least_tiles)
     mask = torch.zeros(tiles * tile, keys, dtype=dtype, device=visible.device)
@@ -162,7 +162,7 @@ def _fold_mask(visible: Tensor, group: int, tile: int, least_tiles: int, dtype: 
 
 
 class Keys(Protocol):
-    """Where keys and values are read: a cache, or what is attached to a sequence."""
+    """A source of keys and values: a cache, or a sequence's attachment."""
 
     def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]: ...
 
@@ -176,7 +176,7 @@ def attend(
     cap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Attention of q: [T, heads, head_dim] over the cache rows each piece may see -> [T, heads * head_dim].
+    """Attention of q: [T, heads, head_dim] over each piece's cache rows -> [T, heads * head_dim].
 
     Args:
         scale: of scores; None: 1 / sqrt(head_dim).
@@ -193,7 +193,7 @@ def keys_of(cache: Keys, layer: int, piece: AttentionPiece) -> tuple[Tensor, Ten
     k, v = cache.read(layer, piece.slot, piece.reach)
     if piece.order is None:
         rows, kv_heads, d = k.shape
-        shape, strides = (1, kv_heads, rows, d), (0, d, kv_heads * d, 1)  # transposed; at once, as this is called often
+        shape, strides = (1, kv_heads, rows, d), (0, d, kv_heads * d, 1)  # transposed in one step: a frequent call
         return k.as_strided(shape, strides), v.as_strided(shape, strides)
     shape, order = (*piece.order.shape, *k.shape[1:]), piece.order.flatten()
     k, v = k.index_select(0, order).view(shape), v.index_select(0, order).view(shape)
@@ -222,7 +222,7 @@ def _attend(
 
 
 def _with_sinks(k: Tensor, v: Tensor, mask: Tensor, sinks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One more block of keys, of zeros, whose first has the score of its head's sink; sinks: [kv_heads, 1, group]."""
+    """Append a block of zero keys, the first with the score of its head's sink; sinks: [kv_heads, 1, group]."""
     tiles, kv_heads, rows = k.shape[0], k.shape[1], mask.shape[2]
     more = torch.full((tiles, kv_heads, rows, KEY_BLOCK), float("-inf"), dtype=mask.dtype, device=mask.device)
     more[..., 0] = sinks.expand(-1, rows // sinks.shape[2], -1).reshape(kv_heads, rows)

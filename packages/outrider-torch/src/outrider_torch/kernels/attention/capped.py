@@ -1,4 +1,4 @@
-"""Attention whose scores are capped by a tanh (Gemma 2), which torch's fused kernels do not know."""
+"""Attention with scores capped by a tanh (Gemma 2), which torch's fused kernels lack."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def capped_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float
 
     q: [tiles, kv_heads, n, d]; k, v: [tiles, kv_heads, keys, d]; mask: [tiles, 1, n, keys] -> [tiles, kv_heads, n, d].
 
-    On a CPU each product is one call of one shape, n queries with a block of keys, so a row's bits depend on nothing
-    else. Blocks are merged in order, and one that a row does not see adds exact zeros.
+    On a CPU each product is one call of one shape, n queries with a block of keys, so a row's bits depend on no other
+    row. Blocks are merged in order, and a fully masked block adds exact zeros.
     """
     if q.is_cuda:
         return _block(q.float(), k.float(), v.float(), mask, scale, cap)[0].to(q.dtype)
@@ -34,7 +34,7 @@ def _in_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, cap:
         keys = slice(at, at + KEY_BLOCK)
         part, m, w = _block(q, k[keys].float(), v[keys].float(), mask[:, keys], scale, cap)
         high = torch.maximum(most, m)
-        old, new = ((t - high).nan_to_num(nan=-torch.inf).exp() for t in (most, m))  # of no keys at all: 0
+        old, new = ((t - high).nan_to_num(nan=-torch.inf).exp() for t in (most, m))  # 0 without any key
         total, weight, most = total * old + part * w * new, weight * old + w * new, high
     return (total / weight).to(v.dtype)
 

@@ -1,4 +1,4 @@
-"""Taking a tree apart into tiles of rows that read the cache in the order of their positions (see ``attention``)."""
+"""Division of a tree into tiles of rows that read the cache in order of positions (see ``attention``)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 
 from outrider.models.batch import Span
 
-_MOST_KEYS = 1 << 15  # gathered for one call, so that a wide tree over a long context takes no more memory than that
+_MOST_KEYS = 1 << 15  # gathered per call: bounds the memory of a wide tree over a long context
 
 
 TILE = 4
-"""Rows of a tile: with fewer the kernel takes another path."""
+"""Rows of a tile: with fewer, the kernel uses other code."""
 
 KEY_BLOCK = 512
-"""Keys that the fused kernel works through at a time."""
+"""Keys that the fused kernel processes at a time."""
 
 
 def padded(rows: int) -> int:
@@ -27,7 +27,7 @@ def padded(rows: int) -> int:
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows that continue one another, and what they see."""
+    """Consecutive rows of a chain, and the rows that they attend to."""
 
     rows: list[int]  # of the span's new ones
     first: int  # position of the first
@@ -35,7 +35,7 @@ class Tile:
 
 
 def tree_tiles(span: Span, paths: Sequence[tuple[list[int], Sequence[int]]]) -> Iterator[tuple[int, int, list[Tile]]]:
-    """Number of keys, rows of a tile and tiles for the span's ``paths`` (``chains``), those that are alike together."""
+    """Number of keys, rows of a tile and tiles for the span's ``paths`` (``chains``), grouped by equal sizes."""
     alike: dict[int, list[Tile]] = {}
     base = tree_base(span)
     for fresh, path in paths:
@@ -52,7 +52,7 @@ def tree_tiles(span: Span, paths: Sequence[tuple[list[int], Sequence[int]]]) -> 
 
 
 def chains(span: Span) -> Iterator[tuple[list[int], Sequence[int]]]:
-    """The tree's paths: the span's rows each is answerable for, and all of its rows, counted from the tree's first.
+    """The tree's paths: for each, the span's rows that it computes, and all of its rows, from the tree's first.
 
     ::
 
@@ -63,7 +63,7 @@ def chains(span: Span) -> Iterator[tuple[list[int], Sequence[int]]]:
     count, width = span.mask.shape
     before, causal = width - count, span.count - count
     sees = [[j for j, seen in enumerate(row) if seen] for row in span.mask.tolist()]
-    inner = {j for i, row in enumerate(sees) for j in row if j != before + i}  # seen by others than itself
+    inner = {j for i, row in enumerate(sees) for j in row if j != before + i}  # rows that other rows attend to
     taken: set[int] = set()
     for leaf in range(count):
         if before + leaf not in inner:
@@ -79,7 +79,7 @@ def tree_base(span: Span) -> int:
 
 
 def key_order(span: Span, tiles: Sequence[Tile], keys: int, device: torch.device) -> Tensor:
-    """int64 [tiles, keys]: the cache row that holds each position of each tile's chain; any row where there is none."""
+    """int64 [tiles, keys]: the cache row of each position of each tile's chain; any row beyond the chain."""
     base = tree_base(span)
     longest = max(len(tile.path) for tile in tiles)
     held = min(longest, keys - base)

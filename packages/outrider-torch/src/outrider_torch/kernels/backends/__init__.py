@@ -1,4 +1,4 @@
-"""What computes a decoder layer on torch: ``TorchBackend``."""
+"""The backend that computes decoder layers on torch: ``TorchBackend``."""
 
 from __future__ import annotations
 

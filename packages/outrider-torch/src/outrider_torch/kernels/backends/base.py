@@ -1,4 +1,4 @@
-"""What a model asks of a backend: one decoder layer at a time, over packed tokens."""
+"""The interface of a backend: one decoder layer at a time, over packed tokens."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from outrider_torch.kernels.norm import Norm, RMSNorm
 
 @dataclass(frozen=True)
 class Dimensions:
-    """Of the heads of a layer, and what all layers do alike."""
+    """Dimensions of attention heads, and constants that all layers share."""
 
     heads: int
     kv_heads: int
     head_dim: int
     activation: str = "silu"
     residual_scale: float = 1.0
-    """Of what a block adds."""
+    """Factor of each block's output before the residual sum."""
     attention_scale: float | None = None
-    """Of scores; None: 1 / sqrt(head_dim)."""
+    """Factor of scores; None: 1 / sqrt(head_dim)."""
     attention_cap: float | None = None
     """Scores become cap * tanh(score / cap)."""
 
@@ -56,31 +56,31 @@ class ExpertWeights:
 
 @dataclass(frozen=True, eq=False)
 class LayerWeights:
-    """The norms and linear layers of one decoder layer, laid out for the device that runs them."""
+    """The norms and linear layers of one decoder layer, in the layout of their device."""
 
     index: int
     attention_norm: Norm | None
     qkv: Linear  # d -> (heads + 2 kv_heads) * head_dim
-    q_norm: RMSNorm | None  # of each head
+    q_norm: RMSNorm | None  # per head
     k_norm: RMSNorm | None
     out: Linear
     mlp_norm: Norm | None
     mlp: MLPWeights | ExpertWeights
     kind: int = 0
-    """Which of the pass's attention plans and rotations it takes."""
-    whole_qk_norm: bool = False  # of all heads together
+    """Index of the layer's attention plan and rotation in the forward pass."""
+    whole_qk_norm: bool = False  # over all heads together
     attention_output_norm: Norm | None = None
     mlp_output_norm: Norm | None = None
 
 
 LayerForward = Callable[[LayerWeights, Tensor, Tensor | None], tuple[Tensor, Tensor]]
-"""Computes a decoder layer: from x and y (None: zero), whose sum [T, d] is its input, to those of the next layer.
+"""Computes a decoder layer: from x and y (None: zero), whose sum [T, d] is its input, to the next layer's x and y.
 
-The results may lie where those of the layer before last lay.
+The results may reuse the memory of the results two layers before.
 """
 
 Attention = Callable[[LayerWeights, Tensor], Tensor]
-"""Of a layer's qkv [T, (heads + 2 * kv_heads) * head_dim], whose keys and values it stores: [T, heads * head_dim]."""
+"""Stores keys and values of qkv [T, (heads + 2 * kv_heads) * head_dim], and attends: [T, heads * head_dim]."""
 
 
 class Backend(Protocol):
@@ -91,31 +91,31 @@ class Backend(Protocol):
         ...
 
     def add_norm(self, x: Tensor, y: Tensor | None, norm: Norm | None) -> tuple[Tensor, Tensor]:
-        """``x + y`` (x without y) and its norm (itself without one): [T, d] each."""
+        """``x + y`` (y None: x) and its norm (norm None: the sum): [T, d] each."""
         ...
 
     def added(self, y: Tensor, norm: Norm | None) -> Tensor:
-        """What a block's output y: [T, d] adds to the residual stream."""
+        """The addition of a block's output y: [T, d] to the residual stream."""
         ...
 
     def mlp(self, weights: MLPWeights | ExpertWeights, x: Tensor) -> Tensor:
-        """[T, d] of [T, d]."""
+        """The MLP or mixture of x: [T, d] -> [T, d]."""
         ...
 
     def layers(
         self, plans: Sequence[AttentionPlan], cache: KVCache, rotations: Sequence[Tensor | None]
     ) -> LayerForward:
-        """A function to call with one layer after the other, for one forward pass.
+        """A function that computes one layer after the other, for one forward pass.
 
         Args:
-            plans: of each kind of layer.
+            plans: one for each kind of layer.
             rotations: complex64 [T, 1, head_dim / 2] of each kind of layer, or None: nothing is rotated.
         """
         ...
 
 
 def unfused_layer(backend: Backend, attention: Attention) -> LayerForward:
-    """A decoder layer as it is written down, operation by operation."""
+    """A decoder layer, operation by operation."""
 
     def forward(layer: LayerWeights, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
         x, normed = backend.add_norm(x, y, layer.attention_norm)

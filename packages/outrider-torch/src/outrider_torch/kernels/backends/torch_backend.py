@@ -1,4 +1,4 @@
-"""Decoder layers of torch operations: any dtype, any device."""
+"""Decoder layers in torch operations: any dtype, any device."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from outrider_torch.kernels.serial import elementwise
 
 
 class TorchBackend:
-    """Each operation of a layer is one or a few calls of torch."""
+    """A ``Backend`` of torch calls, one or a few for each operation of a layer."""
 
     def __init__(self, dimensions: Dimensions) -> None:
         self._of = dimensions
 
     def padded_rows(self, count: int, alone: bool) -> int:
-        """A short chain fills a tile of attention, once here rather than in every layer."""
+        """Pad a short chain to a tile of attention, once for all layers."""
         return max(count, TILE) if alone else count
 
     def add_norm(self, x: Tensor, y: Tensor | None, norm: Norm | None) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ Activation = Callable[[Tensor], Tensor]
 
 
 def dense(weights: MLPWeights, x: Tensor, activate: Activation) -> Tensor:
-    """[T, d] of [T, d]."""
+    """The MLP of x: [T, d] -> [T, d]."""
     inner = weights.gate_up(x)
     if not weights.gated:
         return weights.down(activate(inner))
@@ -24,10 +24,10 @@ def dense(weights: MLPWeights, x: Tensor, activate: Activation) -> Tensor:
 
 
 def mixture(weights: ExpertWeights, x: Tensor, activate: Activation) -> Tensor:
-    """[T, d] of [T, d]: each row through the experts that its router likes best, added up in the order of the experts.
+    """The mixture of x: [T, d] -> [T, d]: the weighted sum of each row's best experts, in the experts' order.
 
-    An expert sees the rows that chose it and no others. Its linear layers give a row the same bits in any company, and
-    a row's experts come in one order, so the row does not depend on what the others chose.
+    An expert computes only its own rows. Its linear layers give a row the same bits in any batch, and
+    a row's experts are added in one order, so the row does not depend on other rows' experts.
     """
     scores = weights.router(x).float().softmax(dim=-1)
     best, chosen = (t[:, : weights.used] for t in scores.sort(dim=-1, descending=True, stable=True))

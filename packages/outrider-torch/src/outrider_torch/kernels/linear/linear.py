@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 _ROWS = 16
-"""Rows of every call on a CPU: a library picks its kernel by the shape, and another kernel adds up in another order."""
+"""Rows of every call on a CPU: a library picks its kernel by the shape, and another kernel adds in another order."""
 
 
 class Linear(Protocol):
@@ -25,7 +25,7 @@ class Linear(Protocol):
 
 
 class TorchLinear:
-    """On a CPU, row ``i`` of the output depends on row ``i`` of the input alone, bit for bit."""
+    """``Linear`` on torch. On a CPU, output row ``i`` depends on input row ``i`` alone, bit for bit."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         """``weight``: [out, in] on its device and in its dtype."""
