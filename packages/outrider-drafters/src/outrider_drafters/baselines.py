@@ -1,4 +1,4 @@
-"""Draft sources that cost nothing: random tokens, unigrams and bigrams (Leviathan et al. 2023, section 3.6)."""
+"""Draft sources of negligible cost: random tokens, unigrams and bigrams (Leviathan et al. 2023, section 3.6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outrider_drafters.draft_table import DraftTable
 
 
 class Unigrams:
-    """How often each token occurred in one request."""
+    """Counts of each token in one request."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
@@ -26,7 +26,7 @@ class Unigrams:
     def update(self, tokens: Sequence[int]) -> None:
         for token in tokens:
             count = self._counts[token] = self._counts.get(token, 0) + 1
-            if self._best is None or count >= self._counts[self._best]:  # the most recent of equals
+            if self._best is None or count >= self._counts[self._best]:  # ties: the most recent
                 self._best = token
         self._total += len(tokens)
 
@@ -38,19 +38,19 @@ class Unigrams:
 
 
 def unigram(vocab_size: int, table: DraftTable | None = None) -> CountsDrafter:
-    """The most frequent token, again and again; from a trained table, or live from the request."""
+    """Repeats the most frequent token; counts are from a trained table, or live from the request."""
     make: Callable[[], Counts] = Unigrams if table is None else _always(table.unigrams)
     return CountsDrafter("unigram", vocab_size, make, context=1)
 
 
 def bigram(vocab_size: int, table: DraftTable | None = None) -> CountsDrafter:
-    """What follows the last token most often; from a trained table, or live from the request."""
+    """Drafts the most frequent follower of the last token, from a trained table, or live from the request."""
     make: Callable[[], Counts] = (lambda: NgramTable(2, 2)) if table is None else _always(table.bigrams)
     return CountsDrafter("bigram", vocab_size, make, context=1)
 
 
 def _always(counts: Counts) -> Callable[[], Counts]:
-    """The same counts for every request: they do not learn."""
+    """The same fixed counts for every request."""
     return lambda: counts
 
 
@@ -65,7 +65,7 @@ def build_bigram(context: DrafterContext) -> Drafter:
 
 
 def _table(context: DrafterContext) -> DraftTable | None:
-    """The trained counts that the engine was given, if it was."""
+    """The engine's trained counts, if it has any."""
     if context.draft_table is None:
         return None
     table = DraftTable.load(Path(context.draft_table))
@@ -79,7 +79,7 @@ def build_random(context: DrafterContext) -> Drafter:
 
 
 class RandomDrafter(SingleRequestDrafter):
-    """Uniformly random tokens: the control that every source has to beat, and that no verifier may be misled by."""
+    """Uniformly random tokens: a baseline for sources, and a test of verifiers."""
 
     def __init__(self, vocab_size: int) -> None:
         self._uniform = np.zeros(vocab_size, np.float32)

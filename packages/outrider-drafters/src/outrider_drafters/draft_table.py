@@ -1,6 +1,6 @@
-"""Unigram and bigram counts of a text, in a small safetensors file: trained once, used by any number of engines.
+"""Unigram and bigram counts of a text, in a small safetensors file: trained once, shared by engines.
 
-    unigram         int64 [vocab]        how often each token occurred
+    unigram         int64 [vocab]        count of each token
     bigram_starts   int64 [vocab + 1]    followers of token t are entries starts[t] to starts[t + 1] - 1
     bigram_tokens   int64 [entries]      the followers of each token, the most frequent first
     bigram_counts   int64 [entries]
@@ -27,14 +27,14 @@ from outrider.utils.whole_files import write_whole
 from outrider.weights.files.safetensors import read_header
 
 FORMAT = "outrider-draft-table-1"
-KEEP = 32  # followers of a token that are written: rarer ones are hardly ever drafted
-_MOST_SEEN = 2**62  # by the largest count of each token: their sum then stays within 64 bits
+KEEP = 32  # stored followers of a token: rarer ones are hardly ever drafted
+_MOST_SEEN = 2**62  # bound on the sum of each token's largest count: sums then fit 64 bits
 Numbers = NDArray[np.int64]
 _NAMES = ("unigram", "bigram_starts", "bigram_tokens", "bigram_counts")
 
 
 class TableUnigrams:
-    """Counts of single tokens that never change."""
+    """Fixed counts of single tokens."""
 
     def __init__(self, counts: Numbers) -> None:
         """``counts``: int64 [vocab], not all zero."""
@@ -54,7 +54,7 @@ class TableUnigrams:
 
 
 class TableBigrams:
-    """Counts of followers that never change."""
+    """Fixed counts of followers."""
 
     def __init__(self, starts: Numbers, tokens: Numbers, counts: Numbers) -> None:
         self._starts: list[int] = starts.tolist()
@@ -80,7 +80,7 @@ class TableBigrams:
 
 @dataclass(frozen=True, eq=False)
 class DraftTable:
-    """A trained table. ``load`` checks everything that a file could have wrong."""
+    """A trained table. ``load`` validates the whole file."""
 
     unigram: Numbers
     bigram_starts: Numbers
@@ -109,7 +109,7 @@ class DraftTable:
             )
 
     def save(self, path: Path) -> None:
-        """Raises as ``utils.whole_files.write_whole``."""
+        """Write the table to ``path``. Errors as for ``utils.whole_files.write_whole``."""
         tensors = {name: getattr(self, name) for name in _NAMES}
         metadata = {"format": FORMAT, "vocab_size": str(self.vocab_size), "tokens": str(self.trained_on)}
         write_whole(path, lambda fresh: save_file(tensors, fresh, metadata))
@@ -119,8 +119,8 @@ class DraftTable:
         """Read a file that ``save`` wrote.
 
         Raises:
-            ConfigError: there is no such file.
-            ModelFormatError: it is damaged, or no draft table.
+            ConfigError: the file is missing.
+            ModelFormatError: the file is damaged, or no draft table.
         """
         if not path.is_file():
             raise ConfigError(f"draft_table={str(path)!r} is not a file: make one with `outrider train table`")
@@ -130,7 +130,9 @@ class DraftTable:
                 metadata = file.metadata() or {}
                 if metadata.get("format") != FORMAT or set(infos) != set(_NAMES):
                     raise _wrong(path, f"it is not a draft table of format {FORMAT}")
-                tensors = {name: np.array(file.get_tensor(name)) for name in _NAMES}  # it is mapped, and may change
+                tensors = {
+                    name: np.array(file.get_tensor(name)) for name in _NAMES
+                }  # a copy: the mapped file may change
         except SafetensorError as error:
             raise _wrong(path, shown(str(error))) from None
         if any(t.dtype != np.int64 or t.ndim != 1 for t in tensors.values()):
@@ -157,7 +159,7 @@ class DraftTable:
 
 
 def count(tokens: Sequence[int], vocab_size: int, keep: int = KEEP) -> DraftTable:
-    """Count a text; raises ConfigError if it is empty or has tokens the vocabulary lacks."""
+    """Count a text. Raises ConfigError if the text is empty or has tokens outside the vocabulary."""
     if not tokens:
         raise ConfigError("there is no text to count: give at least one token")
     if not 0 <= min(tokens) <= max(tokens) < vocab_size:

@@ -1,4 +1,4 @@
-"""A draft model that is itself drafted for (docs/algorithms/hierarchical.md)."""
+"""A draft model that is itself accelerated by drafts (docs/algorithms/hierarchical.md)."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from outrider_drafters.request_views import as_chain, with_drafted
 
 
 def build(context: DrafterContext) -> Drafter:
-    """The source ``hierarchical``: the first draft model, drafted for by the second, or by n-grams if there is none."""
+    """The source ``hierarchical``: the first draft model, with drafts from the second, else from n-grams."""
     model, *others = context.cached_draft_models
     return HierarchicalDrafter(model, ModelDrafter(others[0]) if others else NgramDrafter(context.vocab_size))
 
 
 class HierarchicalDrafter(Drafter):
-    """Proposes the very chains that ``ModelDrafter`` does, in fewer runs of its model.
+    """Proposes the same chains as ``ModelDrafter``, in fewer runs of its model.
 
-    Each run scores a chain of an inner source, and what the model itself draws, row by row, is kept as far as the
-    inner chain agrees, and one token further: matching, with the draft model in the target's place.
+    Each run scores a chain of an inner source. The model's own draws, row by row, are kept as long as the inner
+    chain agrees, plus one: the matching rule, with the draft model as the target.
     """
 
     def __init__(self, model: DraftModel, inner: Drafter) -> None:
-        """``inner`` drafts chains whose tokens it may take from any view of a request, committed or not."""
+        """``inner``: drafts chains for any view of a request, including uncommitted tokens."""
         self._model, self._inner = model, inner
 
     @property
@@ -42,7 +42,7 @@ class HierarchicalDrafter(Drafter):
 
     def time_drafts(self) -> DraftingCost | None:
         costs = [cost for cost in (time_drafts(self._model.model), self._inner.time_drafts()) if cost is not None]
-        # One run may score any number of levels, and so a level may take next to nothing.
+        # One run may score several levels, so a level may cost almost nothing.
         return replace(reduce(DraftingCost.plus, costs), level=0.0) if costs else None
 
     def start(self, request: RequestView) -> None:
@@ -64,14 +64,14 @@ class HierarchicalDrafter(Drafter):
         return drafts_of(chains, requests, "hierarchical")
 
     def _read_prompts(self, chains: Sequence[PendingDraft]) -> list[PendingDraft]:
-        """Read all but the last token where that takes more than one run; the chains that can grow."""
+        """Read all tokens except the last where that takes several runs; return the chains that can grow."""
         long = [c for c in chains if len(c.request.tokens) - len(self._sequence(c).cached) > PREFILL_CHUNK]
         texts = [(self._sequence(c), c.request.tokens[:-1]) for c in long]
         read = self._model.prefill(texts, lambda: long[0].request.seconds_left)
         return [c for c in chains if c not in long or long.index(c) in read]
 
     def _round(self, chains: Sequence[PendingDraft]) -> list[PendingDraft]:
-        """One run of the model over inner drafts for all chains, grown as far as these were right; those not done."""
+        """Run the model over inner drafts of all chains, extend the chains, and return the unfinished ones."""
         guesses = self._guess(chains)
         work: list[tuple[CachedSequence, list[int], int]] = []
         growing: list[tuple[PendingDraft, Sequence[int]]] = []
@@ -85,13 +85,13 @@ class HierarchicalDrafter(Drafter):
             return []
         for (chain, guess), logits in zip(growing, self._model.extend(work), strict=True):
             _keep(chain, guess, logits)
-            # The last token is fed again, for its logits.
+            # The last token is fed again for its logits.
             text = [*chain.request.tokens, *chain.tokens]
             self._model.truncate(self._sequence(chain), text, len(text) - 1)
         return [chain for chain, _ in growing if chain.frontier_size and chain.should_continue("hierarchical")]
 
     def _guess(self, chains: Sequence[PendingDraft]) -> list[Sequence[int]]:
-        """The inner source's chains, each leaving room for the draw after its last token."""
+        """The inner source's chains, each with room for the draw after its last token."""
         left = [chain.room - 1 for chain in chains]
         asked = [i for i, budget in enumerate(left) if budget > 0]
         if not asked:
@@ -105,7 +105,7 @@ class HierarchicalDrafter(Drafter):
 
 
 def _keep(chain: PendingDraft, guess: Sequence[int], logits: Array) -> None:
-    """Draw from row after row, [1 + len(guess), vocab], as long as the guess before it was what was drawn."""
+    """Draw from each row of logits [1 + len(guess), vocab] in order, while draws equal the guesses."""
     for i in range(len(logits)):
         chain.extend(logits[i : i + 1])
         if not chain.frontier_size or i == len(guess) or chain.tokens[-1] != guess[i]:

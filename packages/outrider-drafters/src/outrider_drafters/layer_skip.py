@@ -19,7 +19,7 @@ def build(context: DrafterContext) -> Drafter:
     """The source ``layer_skip``.
 
     Raises:
-        ConfigError: ``draft_layers`` is more than the target has, or it does not show its layers.
+        ConfigError: ``draft_layers`` exceeds the target's layers, or the target cannot run its first layers alone.
     """
     target, cache = context.require_target()
     if str(getattr(target, "implementation", "")).startswith("transformers"):
@@ -37,23 +37,23 @@ def build(context: DrafterContext) -> Drafter:
 class LayerSkipDrafter(Drafter):
     """Runs the first layers, then the final norm and LM head (LayerSkip, Elhoushi et al. 2024).
 
-    The committed tokens' keys and values of those layers are in the target's cache already. A draft run writes the
-    last token's and the draft's behind them, into rows that the scheduler has set aside for this very step:
+    The target's cache already has those layers' keys and values of committed tokens. A draft run writes those of the
+    last token and the draft after them, into rows that the scheduler has reserved for this step:
 
         rows        0 .. cached-1 | last token | draft nodes ...
-        layers < L  target's        draft run's, written again by the target's run, which computes the same
+        layers < L  target's        draft run's, overwritten with equal values by the target's run
         layers >= L target's        not read by drafts
 
-    Nothing is left to undo: what the draft run wrote lies behind the rows that count.
+    Nothing needs undoing: the draft run's rows lie after the committed ones.
     """
 
     def __init__(self, model: Model, cache: KVCache, *, layers: int, vocab_size: int) -> None:
-        """``model`` and ``cache`` are the target's; ``layers``, of its first ones, draft."""
+        """``model`` and ``cache``: the target's. ``layers``: the number of first layers that draft."""
         self._model, self._cache = model, cache
         self._layers, self._vocab_size = layers, vocab_size
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        """Drafts for requests whose last token alone is pending: a prompt would be read by these layers twice."""
+        """Drafts for requests with exactly one unread token, as these layers would otherwise read a prompt twice."""
         pending = [
             PendingDraft(request, request.slot, budget, self._vocab_size)
             for request, budget in zip(requests, budgets, strict=True)

@@ -10,19 +10,19 @@ from outrider.drafters.context import DrafterContext
 from outrider.drafters.merge import Trie
 from outrider.verify.draft import EMPTY, Draft
 
-_GOLDEN = 0.6180339887498949  # its multiples, modulo 1, are spread evenly
+_GOLDEN = 0.6180339887498949  # its multiples, modulo 1, are evenly spread
 
-_GUESS, _WINDOW = 0.4, 0.05  # first estimates of a node's chance to be right
+_GUESS, _WINDOW = 0.4, 0.05  # initial estimates of a node's acceptance
 
 Gram = tuple[int, ...]
 
 
 class GuessPool:
-    """The latest continuations seen behind each token: N - 1 tokens each, at most G behind one token."""
+    """The latest continuations after each token: N - 1 tokens each, at most G per token."""
 
     def __init__(self, ngram: int, guesses: int) -> None:
         self._ngram, self._guesses = ngram, guesses
-        self._behind: dict[int, dict[Gram, None]] = {}  # in order of age, oldest first
+        self._behind: dict[int, dict[Gram, None]] = {}  # oldest first
         self._read = 0
 
     def add(self, token: int, gram: Gram) -> None:
@@ -39,7 +39,7 @@ class GuessPool:
         self._read = max(self._read, len(text) - self._ngram + 1)
 
     def behind(self, token: int) -> Iterator[Gram]:
-        """The latest first."""
+        """The continuations after ``token``, latest first."""
         return reversed(self._behind.get(token, {}))
 
 
@@ -47,8 +47,8 @@ class GuessPool:
 class _State:
     """A request's window and pool.
 
-    Column i holds N - 1 tokens guessed for positions i, i + 1, ... behind the last committed token, of which token l
-    was found by the l-th last iteration.
+    Column i holds N - 1 tokens guessed for positions i, i + 1, ... after the last committed token. The l-th last
+    iteration found token l.
     """
 
     pool: GuessPool
@@ -62,18 +62,18 @@ def build(context: DrafterContext) -> Drafter:
 
 
 class LookaheadDrafter(SingleRequestDrafter):
-    """Drafts one tree: the window, whose rows are improved by every run, and n-grams that earlier rows have formed.
+    """Drafts one tree: the window, whose rows every run improves, and n-grams of earlier rows.
 
     ::
 
         root ── (0,0) ── (0,1) ── (0,2) ── ...     level 0 of the window: one chain
-         │        │        │        └── (1,2)      node (l, i) follows (l - 1, i), and sees level 0 up to column i
+         │        │        │        └── (1,2)      node (l, i) follows (l - 1, i), and attends to level 0 up to column i
          │        │        └── (1,1)
          │        └── (1,0)
          └── guess ── guess                        n-grams from the pool that begin with the last token
 
-    The token the target finds most likely after the last node of column i, with the column before it, is an n-gram for
-    the pool. Verification, masks and cache know nothing of this: window nodes are accepted like any others.
+    Column i with the target's most likely token after its last node is an n-gram for the pool. Verification, masks
+    and cache treat window nodes like any others, which may be accepted.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class LookaheadDrafter(SingleRequestDrafter):
         for outcome in outcomes:
             state = self._states[outcome.request.id]
             _iterate(state, outcome)
-            state.columns = state.columns[len(outcome.committed) - 1 :]  # those before lie behind us
+            state.columns = state.columns[len(outcome.committed) - 1 :]  # earlier columns are committed positions
 
     def draft(self, request: RequestView, budget: int) -> Draft:
         state = self._states[request.id]
@@ -117,16 +117,16 @@ class LookaheadDrafter(SingleRequestDrafter):
 
 
 def _append(trie: Trie, node: int, tokens: Sequence[int]) -> int:
-    """Add a chain below ``node``; its last node."""
+    """Add a chain below ``node``, and return its last node."""
     for token in tokens:
         node = trie.add(node, token)
     return node
 
 
 def _iterate(state: _State, outcome: Outcome) -> None:
-    """One Jacobi iteration: every scored column loses its oldest token and gains what the target says comes next.
+    """One Jacobi iteration: every scored column loses its oldest token and gains the target's most likely next one.
 
-    Columns are found in the draft by their tokens, as a controller may have left some out.
+    Columns are found in the draft by their tokens, as a controller may have dropped some.
     """
     draft = outcome.draft
     nodes = {edge: node for node, edge in enumerate(zip(draft.parents, draft.tokens, strict=True))}
@@ -145,7 +145,7 @@ def _iterate(state: _State, outcome: Outcome) -> None:
 
 
 def _seed(tokens: Sequence[int], length: int, index: int) -> Gram:
-    """A first guess for a column: consecutive tokens from anywhere in the text, elsewhere for every index."""
+    """A first guess for a column: consecutive tokens of the text, from a different place for each index."""
     start = int((index * _GOLDEN) % 1 * max(1, len(tokens) - length + 1))
     gram = tuple(tokens[start : start + length])
     return gram + gram[-1:] * (length - len(gram))

@@ -23,12 +23,12 @@ def build(context: DrafterContext) -> Drafter:
 class ModelsDrafter(Drafter):
     """Each model drafts a chain, or a tree of the request's shape, with its share of the budget.
 
-    For verifiers that compare ``p`` with ``q`` the merged draft goes without ``q``, and so each model drafts its most
+    For verifiers that compare ``p`` with ``q``, the merged draft has no ``q``, so each model drafts its most
     likely tokens, which the one-hot rule accepts most often.
     """
 
     def __init__(self, drafters: Sequence[ModelDrafter]) -> None:
-        """``drafters``: the most trusted first; it keeps its nodes where budgets do not suffice."""
+        """``drafters``: the most trusted first; it keeps its nodes when a budget is short."""
         self._drafters = drafters
 
     @property

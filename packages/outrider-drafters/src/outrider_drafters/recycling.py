@@ -1,7 +1,7 @@
-"""Drafts what the target itself held likely when it last saw the same one or two tokens: trees from its own logits.
+"""Drafts trees of the target's own likely tokens, remembered since it last read the same one or two tokens.
 
 After Token Recycling (Luo et al. 2024, "Turning trash into treasure: accelerating inference of large language models
-with token recycling"); what is different here is in docs/algorithms/recycling.md.
+with token recycling"); differences are in docs/algorithms/recycling.md.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from outrider.drafters.text.counts import sampled_chain
 from outrider.utils.partitioned_store import Handle, PartitionedStore
 from outrider.verify.draft import Draft
 
-WIDTH = 8  # likeliest tokens that are remembered after a context
-CONTEXT_BYTES = 700  # that a context takes with the tokens after it, about
+WIDTH = 8  # most likely tokens remembered per context
+CONTEXT_BYTES = 700  # about, of a context with the tokens after it
 CAPACITY = (1 << 16) * CONTEXT_BYTES  # bytes of all domains together
-_SINGLE = 0.4  # how much less is believed what followed one token rather than two
-_LEAST = 1e-3  # joint probability of nodes that no budget should be spent on
+_SINGLE = 0.4  # factor on probabilities from one token of context instead of two
+_LEAST = 1e-3  # nodes of lower joint probability are not drafted
 
-Followers = tuple[tuple[int, float], ...]  # tokens and probabilities, the likeliest first
-Key = tuple[int, int]  # the last two tokens; -1 before the last where only that counts
+Followers = tuple[tuple[int, float], ...]  # tokens and probabilities, most likely first
+Key = tuple[int, int]  # the last two tokens; -1 and the last token for a context of one
 
 
 class Memory:
-    """What may follow a pair of tokens, and a single one, in one domain; a ``Store`` of ``utils.partitioned_store``."""
+    """Followers of token pairs and of single tokens in one domain; a ``Store`` of ``utils.partitioned_store``."""
 
     def __init__(self) -> None:
         self._after: OrderedDict[Key, Followers] = OrderedDict()
@@ -65,10 +65,10 @@ def build(context: DrafterContext) -> Drafter:
 
 
 class RecyclingDrafter(SingleRequestDrafter):
-    """Remembers the likeliest tokens of the target's rows, accepted or not, and drafts trees of them."""
+    """Remembers the most likely tokens of the target's rows, accepted or not, and drafts trees of them."""
 
     def __init__(self, vocab_size: int, capacity: int = CAPACITY) -> None:
-        """``capacity``: bytes of what is remembered, of all domains together."""
+        """``capacity``: bytes of memory for all domains together."""
         self._vocab_size = vocab_size
         self.memories = PartitionedStore(Memory, capacity)
         self._handles: dict[str, Handle[Memory]] = {}  # by request
@@ -100,7 +100,7 @@ class RecyclingDrafter(SingleRequestDrafter):
             self.memories.settle(handle)
 
     def _tree(self, request: RequestView, budget: int) -> Draft:
-        """The likeliest tree of at most ``budget`` nodes, or the likeliest chain."""
+        """The most likely tree of at most ``budget`` nodes, or the most likely chain."""
         branching, memory = request.draws().takes_trees, self._handles[request.id].store
 
         def expand(pair: tuple[int, int]) -> Children[tuple[int, int]]:
@@ -111,7 +111,7 @@ class RecyclingDrafter(SingleRequestDrafter):
         return best_first("recycling", pair, expand, budget=budget, depth=depth, least=_LEAST)
 
     def _sampled_chain(self, request: RequestView, budget: int) -> Draft:
-        """A chain drawn from what is remembered, which is its ``q``."""
+        """A chain drawn from the remembered distribution, its ``q``."""
         tail, memory = list(_last_two(request.tokens)), self._handles[request.id].store
 
         def after(drafted: Sequence[int]) -> dict[int, float]:
@@ -121,7 +121,7 @@ class RecyclingDrafter(SingleRequestDrafter):
         return sampled_chain("recycling", request.draws(), after, budget, self._vocab_size)
 
     def _likeliest(self, outcome: Outcome) -> Iterator[Followers]:
-        """The likeliest tokens of each of the target's rows, and their probabilities."""
+        """The most likely tokens of each of the target's rows, with their probabilities."""
         tokens, probabilities = outcome.p.likeliest(WIDTH)
         for row, chances in zip(tokens.tolist(), probabilities.tolist(), strict=True):
             yield tuple((token, p) for token, p in zip(row, chances, strict=True) if p > 0 and token < self._vocab_size)

@@ -1,4 +1,4 @@
-"""Records of the draft sources that this distribution brings. Their drafters are imported when first used."""
+"""Records of this distribution's draft sources. Their drafters are imported at first use."""
 
 from __future__ import annotations
 

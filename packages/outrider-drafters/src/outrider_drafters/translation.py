@@ -1,4 +1,4 @@
-"""One text in the tokens of two vocabularies."""
+"""Translation of a text between the tokens of two vocabularies."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from outrider.tokenizer.detokenizer import IncrementalDetokenizer
 from outrider.tokenizer.tokenizer import Tokenizer
 
-_WINDOW = 256  # characters at the end that are encoded afresh each time, as further text may change their tokens
-_TAIL = 8  # tokens of the target before a draft with which its first word is encoded
+_WINDOW = 256  # last characters, encoded again each time, as further text may change their tokens
+_TAIL = 8  # the target's tokens before a draft that are encoded with its first word
 
 
 class Translation:
-    """A request's text as it grows, from the target's tokens to the draft model's, and drafts the other way."""
+    """Translates a growing text from the target's tokens to the draft model's, and drafts back."""
 
     def __init__(self, target: Tokenizer, own: Tokenizer) -> None:
-        """``own``: the draft model's."""
+        """``target``, ``own``: the target's and the draft model's tokenizers."""
         self._target, self._own = target, own
         self._text = IncrementalDetokenizer(target)
         self._read = 0  # tokens of the target
-        self._settled = list(own.encode(""))  # what the draft model's texts begin with
-        self._open = ""  # characters behind the settled ones
+        self._settled = list(own.encode(""))  # the first tokens of every text of the draft model
+        self._open = ""  # characters after the settled ones
 
     def read(self, tokens: Sequence[int]) -> list[int]:
-        """The text of the target's ``tokens``, which begin with those of the call before, in own tokens."""
+        """The draft model's tokens for the target's ``tokens``, which extend those of the last call."""
         self._open += self._text.push(tokens[self._read :])
         self._read = len(tokens)
         if len(self._open) > 2 * _WINDOW:
@@ -34,10 +34,10 @@ class Translation:
         return self._settled + self._own.encode_plain(self._open, add_special_tokens=False)
 
     def write(self, tokens: Sequence[int], text: Sequence[int], drafted: Sequence[int], *, ended: bool) -> list[int]:
-        """``drafted`` own tokens behind ``text``, in tokens of the target behind ``tokens``.
+        """The target's tokens after ``tokens`` for the draft model's ``drafted`` after ``text``.
 
         Args:
-            ended: the draft ends the text; if not, the last token is left out, as it may be half a word.
+            ended: the draft ends the text; otherwise the last token, perhaps half a word, is left out.
         """
         pieces = IncrementalDetokenizer(self._own, text[-2 * _TAIL :])
         added = pieces.push(drafted) + (pieces.flush() if ended else "")
@@ -47,7 +47,7 @@ class Translation:
         return found[:-1]
 
     def _behind(self, tokens: Sequence[int], added: str) -> list[int]:
-        """Encoded together with the tokens before it, if these stay what they are; else by itself."""
+        """The tokens of ``added``, encoded together with the last ``tokens`` if these stay the same, else alone."""
         tail = list(tokens[-_TAIL:])
         special = [i for i, token in enumerate(tail) if token in self._target.special_ids]
         tail = tail[special[-1] + 1 :] if special else tail

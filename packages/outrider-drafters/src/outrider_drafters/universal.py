@@ -1,4 +1,4 @@
-"""A smaller model of any vocabulary drafts, by way of text (docs/algorithms/universal.md)."""
+"""A smaller model of any vocabulary drafts, through text (docs/algorithms/universal.md)."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def build(context: DrafterContext) -> Drafter:
 
 @dataclass(eq=False)
 class _Pending:
-    """A request's draft in the making."""
+    """A request's unfinished draft."""
 
     request: RequestView
     sequence: CachedSequence
     translation: Translation
     text: list[int]  # the request's, in the draft model's tokens
-    most: int  # tokens of the target to draft
-    drafted: list[int] = field(default_factory=list)  # by the draft model
+    most: int  # the target's tokens to draft
+    drafted: list[int] = field(default_factory=list)  # the draft model's tokens
     chances: list[float] = field(default_factory=list)
-    ended: bool = False  # by the model's end of text
+    ended: bool = False  # by the model's end-of-text token
 
 
 class UniversalDrafter(Drafter):
-    """The request's text becomes tokens of the draft model, and what this goes on with becomes tokens of the target.
+    """Translates a request's text to the draft model's tokens, and the model's continuation to the target's.
 
     Drafts are chains of the draft model's most likely tokens, without ``q``: it has no distribution over the
     target's tokens.
@@ -91,7 +91,7 @@ class UniversalDrafter(Drafter):
         return _Pending(request, sequence, translation, text, most)
 
     def _take(self, each: _Pending, logits: Array) -> None:
-        """The most likely token, and how likely it is."""
+        """Append the most likely token to the draft, with its probability."""
         row = host(logits)[: self._model.vocab_size]
         token = int(row.argmax())
         if token in self._own.eos_token_ids:
@@ -101,7 +101,7 @@ class UniversalDrafter(Drafter):
         each.chances.append(1.0 / float(np.exp(row - row[token]).sum(dtype=np.float64)))
 
     def _goes_on(self, each: _Pending) -> bool:
-        """One token more than the target is to get, as the last one may be half a word."""
+        """Whether to draft further: to one token beyond ``most``, as the last one may be half a word."""
         if each.ended or len(each.drafted) > each.most:
             return False
         if self._model.remaining_context(len(each.text) + len(each.drafted)) < 1:

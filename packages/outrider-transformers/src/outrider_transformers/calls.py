@@ -1,9 +1,8 @@
-"""One call of a foreign model: what its attention, masks and experts do while it runs, over rows of our cache.
+"""One call of a foreign model: replacements of its attention, masks and experts, over rows of our cache.
 
-transformers looks its attention function up by a name in the configuration, and hands it queries, keys and values
-that are projected and rotated. The functions registered here find the call that is under way in ``CURRENT``, write
-its keys and values to the cache, and attend as ``kernels.attention`` does: in calls whose shape changes no bit of a
-row.
+transformers looks up its attention function by a name in the configuration, and passes it queries, keys and values
+that are projected and rotated. The functions registered here find the current call in ``CURRENT``, write its keys
+and values to the cache, and attend as ``kernels.attention`` does: in calls whose shape changes no bit of a row.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from outrider_transformers.errors import NotBridgedError
 from outrider_transformers.layout import Heads, Layout, heads_of
 
 NAME = "outrider"
-"""Of our functions among those of transformers."""
+"""The name of our functions in transformers' registries."""
 
 CURRENT: ContextVar[Call | None] = ContextVar("bridge_call", default=None)
 
@@ -40,30 +39,30 @@ _WITHOUT_EFFECT = frozenset(
         *("output_attentions", "output_hidden_states", "output_router_logits", "return_dict", "logits_to_keep"),
     )
 )
-"""Arguments that change nothing here: windows come with the mask, positions are in queries and keys already."""
+"""Arguments without effect here: the mask contains windows, and queries and keys contain positions."""
 
 
 class Call:
-    """Rows on their way through the model, all in one call of it; ``PackedCall`` and ``TextCall`` do the work.
+    """Rows in one call of the model; subclasses are ``PackedCall`` and ``TextCall``.
 
-    Attention calls are counted, not layers: a layer that a model runs twice has keys and values twice.
+    Attention calls are counted, not layers: a layer that runs twice has two sets of keys and values.
     """
 
     is_one_text = False
 
     def __init__(self, layout: Layout | None, positions: Sequence[int], seen: int) -> None:
-        """Without a layout heads are only noted, in ``found``.
+        """``layout``: None only records the heads, in ``found``.
 
         Args:
             positions: of all rows.
-            seen: what the model is told of the tokens before.
+            seen: the number of earlier tokens that the model is told.
         """
         self.positions, self.seen = positions, seen
         self.found: list[Heads] = []
         self._layout = layout
 
     def mask(self, function: MaskFunction, device: torch.device) -> Tensor:
-        """A stand-in for a mask that ``function`` describes, for ``attend``."""
+        """A placeholder for the mask of ``function``, to be passed to ``attend``."""
         raise NotBridgedError("a mask of ours is asked for")
 
     def attend(
@@ -76,22 +75,22 @@ class Call:
         cap: float | None,
         sinks: Tensor | None,
     ) -> Tensor:
-        """Attention in our words: q: [1, heads, T, key_dim]; k, v: [1, kv_heads, T, d] -> [1, T, heads, value_dim]."""
+        """Our attention of q: [1, heads, T, key_dim]; k, v: [1, kv_heads, T, d] -> [1, T, heads, value_dim]."""
         raise NotBridgedError("attention of ours is asked for")
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Attention in the model's words: what is to be attended over, [1, kv_heads, n, d]."""
+        """Keys and values [1, kv_heads, n, d] for the model's own attention."""
         return k, v
 
     def _next(self, k: Tensor, v: Tensor) -> int:
-        """The number of this attention call."""
+        """The index of this attention call."""
         call = len(self.found)
         self.found.append(heads_of(k, v) if self._layout is None else self._layout.heads(call, k, v))
         return call
 
 
 def register() -> None:
-    """Make our functions known to transformers, by ``NAME``; doing it again changes nothing."""
+    """Register our functions with transformers as ``NAME``; idempotent."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(NAME, _attention)
@@ -104,7 +103,7 @@ def register() -> None:
 
 
 def current() -> Call:
-    """The call under way."""
+    """The current call."""
     call = CURRENT.get()
     if call is None:
         raise NotBridgedError("a bridged model was called past the bridge")
@@ -114,7 +113,7 @@ def current() -> Call:
 def _attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **given: Any
 ) -> tuple[Tensor, None]:
-    """What transformers calls in place of its own attention."""
+    """Attention function that transformers calls instead of its own."""
     given = {name: x for name, x in given.items() if x is not None}
     scale, cap = given.pop("scaling", None), given.pop("softcap", None)
     sinks = given.pop("s_aux", None)
@@ -127,16 +126,16 @@ def _attention(
 
 
 def _mask(*_: Any, mask_function: MaskFunction, use_vmap: bool = False, device: Any = "cpu", **__: Any) -> Tensor:
-    """What transformers calls in place of making a mask: nothing of a mask's size is made."""
+    """Mask function that transformers calls instead of its own: allocates no mask."""
     if use_vmap:
         raise NotBridgedError("its mask is a function that cannot be asked for positions")
     return current().mask(mask_function, torch.device(device))
 
 
 def _experts(module: Any, hidden: Tensor, index: Tensor, weights: Tensor) -> Tensor:
-    """Each expert that is wanted sees all rows, whoever wants it: its products then have one shape.
+    """Every chosen expert computes all rows, so that its products have one shape.
 
-    hidden: [n, d]; index, weights: [n, used]. Experts are added up in the order of their numbers, as ``eager`` does.
+    hidden: [n, d]; index, weights: [n, used]. Experts are added in the order of their indices, as ``eager`` does.
     """
     own = type(module).forward.__wrapped__
     if len(hidden) == 1:

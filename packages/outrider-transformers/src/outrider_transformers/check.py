@@ -1,4 +1,4 @@
-"""Finding the way a foreign model can be run: the fastest that gives what transformers gives, each row by itself."""
+"""Choice of the way to run a foreign model: the fastest whose rows agree with transformers, in any batch."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from outrider_transformers.network import Network
 
 logger = logging.getLogger(__name__)
 
-_LENGTH = 21  # tokens of a text that is tried: more than a tile
+_LENGTH = 21  # tokens of a test text: more than a tile
 _TRIES: dict[Way, int] = {"packed": 1, "text by text": 2, "row by row": 2}
-"""Without and with positions for one text: some models do not count, and some count from a number of their own."""
+"""Trials with and without given positions: some models do not count, and some count from their own offset."""
 
 _TREE = (-1, 0, 0, 1, 1)
 _NONSENSE = 100_003
-"""What a model is told of the number of tokens before: one that reads positions off it gives other logits."""
+"""A wrong number of earlier tokens: a model that derives positions from it gives other logits."""
 
 _TOLERANCE = {torch.float32: 5e-3, torch.bfloat16: 0.15}
-"""Of logits, as a part of their own size: rounding is less, and another mask, position or scale is more."""
+"""Relative error of logits: rounding is below it, a wrong mask, position or scale above it."""
 
 
 def bridged(network: Network, config: ModelConfig, ways: Sequence[Way] = WAYS) -> BridgedModel:
-    """The model in the first of ``ways`` that is right. Raises ``ModelFormatError``, with reasons, if none is."""
+    """The model in the first correct one of ``ways``. Raises ``ModelFormatError``, with reasons, if none is."""
     check_causal(network, config)
     reasons: list[str] = []
     tries = [(way, tells) for way in ways for tells in (False, True)[: _TRIES[way]]]
@@ -74,10 +74,10 @@ def check_causal(network: Network, config: ModelConfig) -> None:
 
 @torch.inference_mode()
 def check(model: BridgedModel) -> None:
-    """Compare a model's logits with those of transformers alone, and with its own in other company.
+    """Compare a model's logits with those of transformers, and with its own in another batch.
 
     Raises:
-        NotBridgedError: they differ; the message says by how much.
+        NotBridgedError: logits differ; the message gives the error.
     """
     length = min(_LENGTH, model.config.max_seq_len - 2)
     text = _tokens(length, model.config.vocab_size, 7)
@@ -99,7 +99,7 @@ def check(model: BridgedModel) -> None:
 
 
 def _in_company(model: BridgedModel, cache: KVCache, text: Sequence[int]) -> Tensor:
-    """Logits of the text, read in two pieces, each between others'."""
+    """Logits of the text, read in two pieces, each between other texts."""
     slots = [cache.allocate() for _ in range(3)]
     other = _tokens(len(text), model.config.vocab_size, 8)
     cut = len(text) // 2 + 2
@@ -122,7 +122,7 @@ def _row_by_row(model: BridgedModel, cache: KVCache, text: Sequence[int]) -> Ten
 
 
 def _check_tree(model: BridgedModel, cache: KVCache, text: Sequence[int]) -> None:
-    """Every path of a tree behind a text gives the logits that it gives by itself."""
+    """Check that every path of a tree after a text gives the same logits as alone."""
     slot, nodes, start = cache.allocate(), list(text[: len(_TREE)]), min(14, len(text) - 2)
     model.forward(pack([_piece(cache, slot, text, 0, start)]), cache)
     cache.extend(slot, len(nodes))

@@ -1,7 +1,7 @@
-"""What the bridge says to itself."""
+"""Internal errors of the bridge."""
 
 from __future__ import annotations
 
 
 class NotBridgedError(Exception):
-    """A model does something that this way of running it cannot follow; another way is tried, or it is refused."""
+    """A model is incompatible with this way of running it; another way is tried, or the model is refused."""

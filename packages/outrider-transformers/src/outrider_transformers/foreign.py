@@ -1,4 +1,4 @@
-"""Model folders of families that are not ours: transformers' own classes read them, and the bridge runs them."""
+"""Model folders of foreign families: transformers' own classes read them, and the bridge runs them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from outrider.weights.hf_config.keys import check_generation_config, check_safe
 from outrider.weights.loader import with_context
 
 TILE = 16
-"""Rows of a call by transformers' code (``models.bridge``), in whose multiples a context is."""
+"""Rows of a call by transformers' code (``models.bridge``); contexts are multiples of it."""
 
 _LONGEST = 32768
-"""Positions of a model that says nothing of its context, as recurrent ones do."""
+"""Context of a model without a configured one, such as a recurrent model."""
 
 _CONTEXT_KEYS = (
     *("max_position_embeddings", "max_target_positions", "n_positions", "max_seq_len", "seq_length", "context_length"),
@@ -30,24 +30,24 @@ _CONTEXT_KEYS = (
 
 
 def knows(family: str) -> bool:
-    """Whether transformers has a ``model_type`` as a causal language model."""
+    """Whether transformers has a causal language model of ``model_type`` ``family``."""
     return family in _classes()
 
 
 def foreign_config(folder: Path) -> ModelConfig:
-    """What is known of a foreign model without loading it; of its caches, the loaded one knows more.
+    """A foreign model's configuration, without loading the model, which adds details of its caches.
 
     Raises:
-        ModelFormatError: it brings its own code, is quantised, is no causal language model, or is damaged.
+        ModelFormatError: the folder has its own code, is quantised, is no causal language model, or is damaged.
     """
     return described(_read_config(folder), folder)
 
 
 def load(folder: Path, options: ModelOptions, device: str) -> LoadedModel:
-    """Load a folder by transformers' code, and find out how the bridge can run it.
+    """Load a folder by transformers' code, and choose the bridge's way to run it.
 
     Raises:
-        ModelFormatError: as ``foreign_config``; tensors are missing; or it cannot be run exactly.
+        ModelFormatError: as ``foreign_config``; tensors are missing; or no way runs the model exactly.
         ConfigError: an option needs the native library.
     """
     from outrider_torch.kernels.torch_processor import use_chosen_threads
@@ -72,7 +72,7 @@ def load(folder: Path, options: ModelOptions, device: str) -> LoadedModel:
 
 
 def _check_layers(folder: Path) -> None:
-    """Refuse damaged files, and layers that the files cannot hold: making them would take for ever."""
+    """Refuse damaged files, and layers larger than the files: constructing them would take very long."""
     tensors = sum(len(read_header(path)) for path in weight_files(folder))
     for key, value in _integers(read_json_object(folder / "config.json")):
         if "layer" in key and value > tensors:
@@ -98,7 +98,7 @@ def _classes() -> Mapping[str, str]:
 
 
 def _read_config(folder: Path) -> Any:
-    """The folder's configuration as an object of transformers, whose code alone says what its keys mean."""
+    """The folder's configuration as an object of transformers, whose code defines its keys."""
     path = folder / "config.json"
     raw = read_json_object(path)
     family, known = raw.get("model_type"), _classes()
@@ -121,7 +121,7 @@ def _read_config(folder: Path) -> Any:
 
 
 def described(config: Any, folder: Path) -> ModelConfig:
-    """What a configuration of transformers, and the folder's ``generation_config.json``, say in our terms."""
+    """The ``ModelConfig`` of a transformers configuration and the folder's ``generation_config.json``."""
     text = config.get_text_config(decoder=True)
     generation = folder / "generation_config.json"
     extra = read_json_object(generation) if generation.exists() else {}
@@ -147,7 +147,7 @@ def described(config: Any, folder: Path) -> ModelConfig:
 
 
 def _number(config: Any, name: str, default: int = 1) -> int:
-    """An attribute that is a positive integer, else ``default``: layers may differ, or know no such number."""
+    """An attribute if it is a positive integer, else ``default``: it may be missing, or differ by layer."""
     try:
         value = getattr(config, name, None)
     except Exception:  # noqa: BLE001 - configurations of mixed layers refuse to name one
@@ -156,9 +156,9 @@ def _number(config: Any, name: str, default: int = 1) -> int:
 
 
 def _context(config: Any) -> int:
-    """Positions the model was made for, in whole tiles, as tables of positions end there.
+    """Positions that the model was made for, in whole tiles, as tables of positions end there.
 
-    With LongRoPE a longer text would rotate otherwise from its first token on.
+    With LongRoPE a longer text would have other rotations from its first token on.
     """
     own = [_number(config, key, 0) for key in _CONTEXT_KEYS]
     longest = next((value for value in own if value), _LONGEST)

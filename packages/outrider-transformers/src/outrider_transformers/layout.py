@@ -1,4 +1,4 @@
-"""How the keys and values of each attention call of a foreign model lie in the rows of a cache."""
+"""Layout of a foreign model's keys and values, per attention call, in the rows of a cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outrider_transformers.errors import NotBridgedError
 
 @dataclass(frozen=True)
 class Heads:
-    """Keys and values of one attention call."""
+    """Shapes of keys and values of one attention call."""
 
     kv_heads: int
     key_dim: int
@@ -22,22 +22,22 @@ class Heads:
 
     @property
     def dim(self) -> int:
-        """Of a head in the cache: the shorter of key and value is filled up with zeros."""
+        """Dimensions of a head in the cache: the shorter of key and value is padded with zeros."""
         return max(self.key_dim, self.value_dim)
 
 
 class Layout:
-    """A cache has rows of one shape for all layers; calls that differ share rows as wide as the widest needs."""
+    """A cache has rows of one shape for all layers; differing calls share rows of the largest width."""
 
     def __init__(self, calls: Sequence[Heads]) -> None:
-        """``calls``: of one forward pass, in order. A layer that is run twice has two."""
+        """``calls``: of one forward pass, in order. A layer that runs twice has two."""
         self.calls = tuple(calls)
         alike = len({(heads.kv_heads, heads.dim) for heads in calls}) == 1
         self.kv_heads = calls[0].kv_heads if alike else 1
         self.head_dim = calls[0].dim if alike else max((h.kv_heads * h.dim for h in calls), default=1)
 
     def heads(self, call: int, k: Tensor, v: Tensor) -> Heads:
-        """Of the call with that number. Raises if it is not the one that was expected: k, v: [1, kv_heads, n, d]."""
+        """The heads of call ``call``. Raises if k, v: [1, kv_heads, n, d] do not match them."""
         found = heads_of(k, v)
         if call >= len(self.calls) or self.calls[call] != found:
             raise NotBridgedError(f"attention call {call} has other keys and values than in the first pass: {found}")
@@ -63,7 +63,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class LayoutRows:
-    """A cache as ``attend`` reads it: rows in the shape of each call's own heads."""
+    """A cache for ``attend``: rows in the shape of each call's own heads."""
 
     cache: KVCache
     layout: Layout
@@ -74,7 +74,7 @@ class LayoutRows:
 
 
 def heads_of(k: Tensor, v: Tensor) -> Heads:
-    """Of k, v: [1, kv_heads, n, d]."""
+    """The ``Heads`` of k, v: [1, kv_heads, n, d]."""
     if k.dim() != 4 or k.shape[0] != 1 or k.shape[:3] != v.shape[:3]:
         raise NotBridgedError(f"attention has keys {list(k.shape)} and values {list(v.shape)}, not [1, heads, rows, d]")
     return Heads(k.shape[1], k.shape[3], v.shape[3])

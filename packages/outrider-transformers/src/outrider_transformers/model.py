@@ -1,4 +1,4 @@
-"""A model of transformers as the engine knows models: packed tokens in, rows of keys and values, logits out."""
+"""A transformers model with the engine's interface: from packed tokens to rows of keys and values, and logits."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from outrider_transformers.state import TextCache
 from outrider_transformers.texts import Chain, TextCall, TextRunner, chains_of
 
 TILE = 16
-"""Rows of a call: fewer are filled up, more are shared out, so that every operation of a model has one shape."""
+"""Rows of a call: fewer are padded, more are divided, so that every operation of a model has one shape."""
 
 Way = Literal["packed", "text by text", "row by row"]
 WAYS: tuple[Way, ...] = ("packed", "text by text", "row by row")
 
 
 class BridgedModel:
-    """Runs a model in one of three ways; ``bridge.check`` finds out which is right for it.
+    """Runs a model in one of three ways; ``bridge.check`` chooses the way.
 
-    * packed: ``TILE`` rows of any texts in one call, attention is ours (``packed``);
-    * text by text: ``TILE`` rows of one text in a call, attention and recurrent layers are the model's (``texts``);
-    * row by row: the same with a single row, for models whose rows have more in common than their text.
+    * packed: ``TILE`` rows of any texts in one call, with our attention (``packed``);
+    * text by text: ``TILE`` rows of one text in a call, with the model's attention and recurrent layers (``texts``);
+    * row by row: the same with a single row, for models whose rows also affect each other otherwise.
     """
 
     takes_adapters = False
@@ -62,7 +62,7 @@ class BridgedModel:
 
     @torch.inference_mode()
     def _probe(self) -> tuple[Layout, bool]:
-        """The heads of its attention calls, and whether it has states; by a call on nothing."""
+        """The heads of its attention calls, and whether it has states; from a call without a cache."""
         count, packed = self._tile, self.way == "packed"
         call: Call = TextCall(None, None, Chain(0, range(count), count), 0, count)
         if packed:
@@ -74,7 +74,7 @@ class BridgedModel:
         return Layout(call.found or [Heads(1, 1, 1)]), recurrent
 
     def new_cache(self, spec: CacheSpec) -> KVCache:
-        """Rows for the attention calls; with states, prefixes are not shared."""
+        """A cache with rows for the attention calls; with states, prefixes are not shared."""
         rows = make_cache(
             replace(spec, prefix_reuse=False) if self.recurrent else spec,
             layers=self._layers,
@@ -114,7 +114,7 @@ class BridgedModel:
         )
 
     def _rows(self, batch: ForwardBatch, cache: KVCache, wanted: set[int]) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Number, logits and what the LM head reads, of every row that is wanted."""
+        """Index, logits and the LM head's input of every row in ``wanted``."""
         if isinstance(cache, TextCache):
             return self._by_text(batch, cache, wanted)
         return self._packed(batch, cache, wanted)
@@ -148,26 +148,26 @@ class BridgedModel:
             first += span.count
 
     def embed(self, token_ids: Tensor | NDArray[np.int64]) -> Tensor:
-        """Rows of the input embedding: float [..., d]. What the model does to them afterwards is its own."""
+        """Rows of the input embedding: float [..., d], before any scaling by the model."""
         token_ids = torch.as_tensor(token_ids)
         table: Tensor = self.network.module.get_input_embeddings().weight  # type: ignore[operator]
         return table.detach()[token_ids.to(self.device)]
 
     def final_norm(self, x: Tensor) -> Tensor:
-        """The features of a bridged model have been through its final norm."""
+        """``x`` itself: a bridged model's features are already normed."""
         return x
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
-        """Refused: only the model itself knows how."""
+        """Not supported: only the model itself can compute logits."""
         raise ConfigError(_NO_HEADS.format(self.config.family))
 
     def lm_head_rows(self, token_ids: Tensor) -> Tensor:
-        """Refused, as ``compute_logits``."""
+        """Not supported, as ``compute_logits``."""
         raise ConfigError(_NO_HEADS.format(self.config.family))
 
     @property
     def implementation(self) -> str:
-        """transformers' code, and how it runs it."""
+        """The name of the implementation: transformers, and the way it is run."""
         return f"transformers, {self.way}"
 
     @property
@@ -177,12 +177,12 @@ class BridgedModel:
 
     @property
     def cache_dtype(self) -> torch.dtype:
-        """Of keys and values."""
+        """The dtype of keys and values."""
         return self.dtype
 
     @property
     def weight_bytes(self) -> int:
-        """Memory that the weights take."""
+        """The memory of the weights, in bytes."""
         return sum(p.numel() * p.element_size() for p in self.network.module.parameters())
 
 

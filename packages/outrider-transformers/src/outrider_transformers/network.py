@@ -1,4 +1,4 @@
-"""A model of transformers and how it is called: names of its arguments, its caches, its logits."""
+"""Calls of a transformers model: names of its arguments, its caches, its logits."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from outrider_transformers.calls import CURRENT, Call, current
 from outrider_transformers.errors import NotBridgedError
 
 _STATES = ("cache", "past_key_values", "cache_params", "state")
-"""What models call what they keep from one token to the next: ``cache`` since transformers 5.24."""
+"""Names of the state argument of models: ``cache`` since transformers 5.24."""
 _NO_CACHE_OF_OURS = ("rwkv", "xlstm")
-"""Types that make their state themselves, and return it."""
+"""Model types that create and return their own state."""
 
 
 @dataclass(frozen=True)
 class Result:
-    logits: Tensor  # [rows, vocab], or of the last row where none were wanted
-    hidden: Tensor | None  # [rows, d], what the LM head reads
-    state: Any  # to be given with the next rows
+    logits: Tensor  # [rows, vocab]; the last row's only, if logits were not requested
+    hidden: Tensor | None  # [rows, d], the LM head's input
+    state: Any  # argument of the next rows' call
 
 
 class Network:
-    """A ``PreTrainedModel`` with an LM head. Its configuration says which attention function it looks up."""
+    """A ``PreTrainedModel`` with an LM head. Its configuration names its attention function."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -54,13 +54,13 @@ class Network:
         self._hidden = inputs[0] if inputs else None
 
     def new_state(self, own_attention: bool = False) -> Any:
-        """What a text begins with; ``own_attention``: it asks us for keys and values it has seen."""
+        """The initial state of a text. ``own_attention``: the model's attention reads keys and values through it."""
         if self.text_config.model_type in _NO_CACHE_OF_OURS:
             return None
         return self._live_cache(self.text_config, own_attention)
 
     def run(self, call: Call, tokens: Sequence[int], state: Any, *, logits: bool = True) -> Result:
-        """One call of the model with one row of each token, at the call's positions."""
+        """Call the model with one row per token, at the call's positions."""
         device = next(self.module.parameters()).device
         given: dict[str, Any] = {"input_ids": torch.tensor([tokens], device=device), "use_cache": True}
         given[str(self._keyword)] = state
@@ -80,7 +80,7 @@ class Network:
         return Result(out.logits[0], hidden, getattr(out, str(self._keyword), None) if state is None else state)
 
     def whole(self, tokens: Sequence[int]) -> Tensor:
-        """Logits [n, vocab] as transformers computes them by itself: one pass, without a cache of ours."""
+        """Logits [n, vocab] of transformers alone: one pass, without our cache."""
         device = next(self.module.parameters()).device
         with self.attention("eager"):
             logits: Tensor = self.module(input_ids=torch.tensor([list(tokens)], device=device), use_cache=False).logits
@@ -88,7 +88,7 @@ class Network:
 
     @contextmanager
     def attention(self, name: str) -> Iterator[None]:
-        """Which attention and experts its parts look up for a while: ``NAME`` or ``eager``."""
+        """Context in which all parts use the attention and experts called ``name``: ``NAME`` or ``eager``."""
         before = [(c, c._attn_implementation, getattr(c, "_experts_implementation", None)) for c in self._configs()]
         try:
             for config, _, _ in before:
@@ -99,12 +99,12 @@ class Network:
                 _set(config, attention, experts)
 
     def use(self, attention: str, experts: str) -> None:
-        """Which ones from now on."""
+        """Set the names of the attention and experts functions."""
         for config in self._configs():
             _set(config, attention, experts)
 
     def _configs(self) -> list[Any]:
-        """Every configuration that a part of the model holds."""
+        """The configurations of all parts of the model."""
         held = [self.config, self.text_config]
         held += [module.config for module in self.module.modules() if hasattr(module, "config")]
         return list({id(c): c for c in held if hasattr(c, "_attn_implementation")}.values())
@@ -126,7 +126,7 @@ def copied(state: Any) -> Any:
 
 
 def changes(before: Any, after: Any) -> bool:
-    """Whether a state says something of the tokens that came between: keys and values are elsewhere."""
+    """Whether a state depends on the tokens between; keys and values are not part of it."""
     old, new = list(_tensors(before, set())), list(_tensors(after, set()))
     return len(old) != len(new) or any(
         a.shape != b.shape or not torch.equal(a, b) for a, b in zip(old, new, strict=True)
@@ -149,12 +149,12 @@ def _tensors(value: Any, seen: set[int]) -> Iterator[Tensor]:
 
 
 def _holds_states(value: Any) -> bool:
-    """Configurations hold tensors at times, but no states."""
+    """Whether ``value`` contains states. Configurations may contain tensors, but no states."""
     return "Cache" in type(value).__name__ or "Layer" in type(value).__name__
 
 
 def _cache_class(module: nn.Module) -> Any:
-    """The kind of cache that a model wants: one of its own file, if there is one there."""
+    """The cache class of a model: its own module's, if it defines one."""
     from transformers.cache_utils import DynamicCache
 
     own = [
@@ -167,7 +167,7 @@ def _cache_class(module: nn.Module) -> Any:
 
 def _make_live_cache(base: Any) -> Any:
     class LiveCache(base):  # type: ignore[misc]
-        """States of recurrent layers; keys and values go to the call under way."""
+        """States of recurrent layers; keys and values go to the current call."""
 
         def __init__(self, config: Any, own_attention: bool) -> None:
             takes_config = "config" in inspect.signature(base.__init__).parameters

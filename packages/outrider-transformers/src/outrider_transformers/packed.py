@@ -1,4 +1,4 @@
-"""Rows of any texts in one call: attention is ours, over the cache, whatever the company."""
+"""Rows of any texts in one call, with our attention over the cache, independent of the batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outrider_transformers.layout import Layout, LayoutRows
 
 
 class PackedCall(Call):
-    """Keys and values are written to the cache, and attention reads each row's own text there."""
+    """Writes keys and values to the cache, where attention reads each row's own text."""
 
     def __init__(
         self, cache: KVCache | None, layout: Layout | None, spans: Sequence[Span], positions: Sequence[int], seen: int
@@ -31,7 +31,7 @@ class PackedCall(Call):
         self._plans: dict[tuple[int, int, int], AttentionPlan] = {}
 
     def mask(self, function: MaskFunction, device: torch.device) -> Tensor:
-        """Attention calls that are given the stand-in look back as ``function`` says."""
+        """A placeholder: attention calls that get it use the window of ``function``."""
         stand_in = torch.ones(1, 1, len(self.positions), 1, dtype=torch.bool, device=device)
         self._masks[id(stand_in)] = (stand_in, function)
         return stand_in
@@ -103,7 +103,7 @@ def _visible(function: MaskFunction, device: torch.device) -> Visible:
 
 
 def between(spans: Sequence[Span], first: int, end: int) -> list[Span]:
-    """The parts of spans whose packed rows are from ``first`` to ``end``."""
+    """The parts of spans with packed rows ``first`` to ``end``."""
     ends = [0]
     for span in spans:
         ends.append(ends[-1] + span.count)
@@ -115,7 +115,7 @@ def between(spans: Sequence[Span], first: int, end: int) -> list[Span]:
 
 
 def _part(span: Span, first: int, end: int) -> Span:
-    """The span's new rows from ``first`` to ``end``; rows before them count as kept ones.
+    """The span's new rows from ``first`` to ``end``; rows before them count as cached.
 
     ::
 

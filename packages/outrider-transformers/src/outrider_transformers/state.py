@@ -1,7 +1,7 @@
-"""A cache that knows the tokens of its rows, and what a model carries from token to token besides keys and values.
+"""A cache with the tokens of its rows, and a model's recurrent states.
 
-A recurrent layer overwrites its state with every token, so it cannot be cut off behind a refused draft. The states
-after some of the last rows are therefore kept, by the row's number, and dropped or moved as the rows are.
+A recurrent layer overwrites its state with every token, so the state cannot be truncated after a rejected draft. The
+states after some of the last rows are therefore kept by row, and dropped or moved with the rows.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from outrider.cache.protocol import KVCache
 
 @dataclass
 class History:
-    """Of one sequence."""
+    """Tokens and states of one sequence."""
 
-    reach: int  # how many rows behind the last one states are kept; a cache cut further back is filled again
+    reach: int  # rows before the last whose states are kept; a cache truncated further is filled again
     tokens: list[int] = field(default_factory=list)  # of each row
     states: dict[int, Any] = field(default_factory=dict)  # after each of these rows
 
     def note(self, start: int, tokens: Sequence[int]) -> None:
-        """What rows from ``start`` on hold; those of before are forgotten, and rows never fed are filler."""
+        """Set the tokens of rows from ``start`` on, and forget earlier ones there; rows never fed are filler."""
         self.cut(start)
         self.tokens += [0] * (start - len(self.tokens))
         self.tokens += tokens
 
     def keep(self, row: int, state: Any, *, prune: bool) -> None:
-        """Keep the state after a row; ``prune``: no row far before it is needed any more."""
+        """Keep the state after a row. ``prune``: drop the states of rows far before it."""
         self.states[row] = state
         if prune:
             self._drop(row + 1)
@@ -46,7 +46,7 @@ class History:
 
 
 class TextCache:
-    """Rows of keys and values, their tokens, and states. With states, prefixes are not shared: they are one text's."""
+    """Rows of keys and values, their tokens, and states. With states, prefixes are not shared between texts."""
 
     def __init__(self, rows: KVCache, *, recurrent: bool, reach: int) -> None:
         """``reach``: as in ``History``."""

@@ -1,4 +1,4 @@
-"""Rows of one text in one call, each always at the same place of a call of the same shape.
+"""Rows of one text in one call, each at a fixed place of a call of fixed shape.
 
 ::
 
@@ -6,10 +6,10 @@
     before       a ... p  | q  r  s                    rows that the cache holds
     new                           t  u                 a token and a draft; the last rows of the tile are filler
 
-The tile is run as a whole: rows before the new ones are computed again, which costs nothing, as a call's time is that
-of reading the weights. So a row's bits depend on its own text alone: shape and place are given by its position, the
-rows before it are its text, and no row sees those after it. The model runs as transformers would run it, with its own
-attention and recurrent layers. What it carries from tile to tile is kept at the end of each full tile.
+The tile is run as a whole: rows before the new ones are computed again, at no cost, as reading the weights takes a
+call's time. So a row's bits depend on its own text alone: its position gives shape and place, the rows before it are
+its text, and no row attends to those after it. The model runs as in transformers, with its own attention and
+recurrent layers. Its state after each full tile is kept.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from outrider_transformers.state import TextCache
 
 @dataclass(frozen=True)
 class Chain:
-    """A text, or a path of a tree behind one: where in the cache each position is, and how many are new."""
+    """A text, or a path of a tree after one: the cache row of each position, and the number of new rows."""
 
     slot: int
     rows: Sequence[int]  # cache rows by position
-    new: int  # the last ones
+    new: int  # the number of new rows, the last ones
 
     @property
     def straight(self) -> bool:
-        """Whether the cache holds it in order."""
+        """Whether the chain's rows are in order in the cache."""
         return isinstance(self.rows, range)
 
 
 class TextCall(Call):
-    """Positions ``first`` and following of a chain. Attention is the model's own, over what ``extend`` returns."""
+    """Positions ``first`` and later of a chain, with the model's own attention over the result of ``extend``."""
 
     is_one_text = True
 
@@ -54,7 +54,7 @@ class TextCall(Call):
         self._cache, self._chain = cache, chain
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """k, v: [1, kv_heads, count, d] -> the same behind all rows before, in memory of their own."""
+        """k, v: [1, kv_heads, count, d] -> [1, kv_heads, n, d], appended to all earlier rows in new memory."""
         call = self._next(k, v)
         if k.shape[2] != len(self.positions):
             raise NotBridgedError(f"{k.shape[2]} keys in a call of {len(self.positions)} rows")
@@ -73,7 +73,7 @@ class TextCall(Call):
         return _joined(keys, k), _joined(values, v)
 
     def _write(self, cache: TextCache, layout: Layout, call: int, k: Tensor, v: Tensor) -> None:
-        """Rows that are new, and only these: those before may be shared."""
+        """Write the new rows only: earlier ones may be shared."""
         rows, first = self._chain.rows, max(self.seen, len(self._chain.rows) - self._chain.new)
         end = min(len(rows), self.seen + len(self.positions))
         k, v = (x[0].transpose(0, 1) for x in (k, v))
@@ -96,7 +96,7 @@ class TextRunner:
     recurrent: bool
 
     def run(self, chain: Chain, cache: TextCache, wanted: bool = True) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Logits, and what the LM head reads, of each new row; their tokens are in the cache's history."""
+        """Logits and the LM head's input of each new row; the cache's history has their tokens."""
         first = len(chain.rows) - chain.new
         for start in range(first - first % self.tile, len(chain.rows), self.tile):
             result = self._run_tile(chain, cache, start, wanted)
@@ -118,11 +118,11 @@ class TextRunner:
         return result
 
     def _state_before(self, chain: Chain, cache: TextCache, start: int) -> Any:
-        """The state after the tile before, kept or found again by running it."""
+        """The state before the tile at ``start``, kept or recomputed."""
         if start == 0 or not self.recurrent:
             return self.network.new_state(own_attention=True)
         history, row = cache.histories[chain.slot], chain.rows[start - 1]
-        missing = []  # tiles whose end states are gone
+        missing = []  # tiles without a kept end state
         while start > 0 and chain.rows[start - 1] not in history.states:
             start -= self.tile
             missing.append(start)
@@ -133,7 +133,7 @@ class TextRunner:
 
 
 def chains_of(span: Span) -> Iterator[tuple[Chain, Sequence[int]]]:
-    """The texts that a span's new rows continue, each with which of the new rows it is answerable for."""
+    """The texts that a span's new rows continue, each with the new rows that it computes."""
     if span.mask is None:
         yield Chain(span.slot, range(span.start + span.count), span.count), range(span.count)
         return
@@ -146,7 +146,7 @@ def chains_of(span: Span) -> Iterator[tuple[Chain, Sequence[int]]]:
 
 
 def _joined(before: Tensor, new: Tensor) -> Tensor:
-    """[n, heads, d] and [1, heads, count, d] -> [1, heads, n + count, d]."""
+    """Join [n, heads, d] and [1, heads, count, d] -> [1, heads, n + count, d]."""
     return torch.cat([before.transpose(0, 1)[None], new], dim=2)
 
 

@@ -1,6 +1,6 @@
-"""What may follow each beam: the likeliest tokens, with every option that applies to beams in force.
+"""Candidates after each beam: the most likely tokens, after every sampling option that applies to beams.
 
-As in transformers, penalties, bias and masks act on log-probabilities, which are not normalised again.
+As in transformers, penalties, bias and masks act on log-probabilities, which are not renormalised.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def beam_candidates(
 ) -> list[Candidates]:
     """The ``count`` best continuations of each row, fewer where fewer are possible.
 
-    Each row is handled for itself, in the same shape, so that its numbers do not depend on the others.
+    Each row is computed by itself, in one shape, so that its numbers do not depend on other rows.
 
     Args:
         logits: any float type [rows, vocab], without padding.
@@ -39,7 +39,7 @@ def beam_candidates(
 
     Raises:
         NumericalError: a row is not finite, or the options leave no token.
-        GrammarError: the constraint cannot say what may follow.
+        GrammarError: the constraint has no mask for an output.
     """
     rows = host(logits)
     count = min(count, rows.shape[1])
@@ -61,7 +61,7 @@ def beam_candidates(
 
 
 def _best(row: NDArray[np.float32], count: int) -> Candidates:
-    """The largest finite entries, of equals the first."""
+    """The largest finite entries; ties: the lowest id first."""
     least = np.partition(row, len(row) - count)[len(row) - count]
     kept = np.flatnonzero(row >= least)
     order = kept[np.argsort(-row[kept], kind="stable")][:count]

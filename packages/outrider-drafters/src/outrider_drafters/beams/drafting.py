@@ -1,4 +1,4 @@
-"""A draft model searches ahead with beams of its own (Leviathan et al. 2023, appendix A.4)."""
+"""A draft model searches ahead with its own beams (Leviathan et al. 2023, appendix A.4)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from outrider_drafters.beams.candidates import beam_candidates
 from outrider_drafters.beams.search import BeamSearch, Node, union
 
 BeamDraft = tuple[Node, Draft]
-"""A live beam, and what is drafted behind it."""
+"""A live beam, and the draft after it."""
 
 
 def width_ahead(beam_width: int, groups: int) -> int:
-    """Beams of the draft model's search: half as many again, so that the target's are among them more often."""
+    """Beams of the draft model's search: 1.5 times ``beam_width``, to contain the target's beams more often."""
     each = beam_width // groups
     return groups * min(each + (each + 1) // 2, MAX_WIDTH // groups)
 
@@ -34,18 +34,18 @@ class DraftBeams:
         rows   [ prompt but its last token | last  A  B  a1  b1 ]
                                               └─ row 0 of the tree
 
-    Rows of beams that were given up are dropped before the next draft. Those of the live beams' last tokens are fed
-    again, for their logits.
+    Rows of dropped beams are removed before the next draft. The live beams' last tokens are fed
+    again for their logits.
     """
 
     def __init__(self, model: DraftModel, request: RequestView, source: str) -> None:
         self._model, self._request, self._source = model, request, source
         self._sequence = model.sequences[request.id]
         self._prompt = list(request.tokens[: request.prompt_length])
-        self._rows: list[tuple[int, int]] = []  # of the tree: the row of the parent (-1: none) and the token
+        self._rows: list[tuple[int, int]] = []  # of the tree: the parent's row (-1: none) and the token
 
     def propose(self, search: BeamSearch, budget: int) -> list[BeamDraft]:
-        """What beams of the draft model come to; the best first where the budget ends amid a level."""
+        """Drafts from the draft model's beams; the best first where the budget ends within a level."""
         tips, params = search.live(), search.groups[0].params
         budget = min(budget, self._model.remaining_context(len(self._prompt) + tips[0].depth))
         if budget < 1 or not self._read_prompt():
@@ -67,13 +67,13 @@ class DraftBeams:
         return _drafts(above, drafted, self._source)
 
     def _read_prompt(self) -> bool:
-        """Whether the prompt is in the cache, but for its last token."""
+        """Read the prompt except its last token; whether it is now in the cache."""
         if len(self._sequence.cached) < len(self._prompt) - 1:
             self._model.prefill([(self._sequence, self._prompt[:-1])], lambda: self._request.seconds_left)
         return len(self._sequence.cached) == len(self._prompt) - 1
 
     def _keep(self, nodes: Sequence[Node]) -> dict[Node, int]:
-        """Drop all rows of the tree but those of ``nodes``, parents first; where these are, if they have one."""
+        """Drop all rows of the tree except those of ``nodes`` (parents first); return the nodes' rows, if any."""
         index = {row: i for i, row in enumerate(self._rows)}
         held: dict[Node, int] = {}
         for node in nodes:
@@ -87,9 +87,9 @@ class DraftBeams:
         return {node: place[row] for node, row in held.items()}
 
     def _feed(self, nodes: Sequence[Node], rows: dict[Node, int]) -> Array | None:
-        """Feed nodes, parents first: the logits [len(nodes), vocab] after each; None for want of room.
+        """Feed nodes, parents first; return logits [len(nodes), vocab] after each, or None without room.
 
-        ``rows``: those of the tree's nodes so far, to which the new ones are added.
+        ``rows``: rows of the tree's nodes; the new nodes' are added.
         """
         if not self._model.can_extend(self._sequence, len(nodes)):
             return None
@@ -108,9 +108,9 @@ class DraftBeams:
         return self._model.run([Feed(self._sequence.slot, start + first, tokens, positions, seen, len(nodes))])[0]
 
     def _step(self, ahead: BeamSearch, logits: Array) -> None:
-        """One token more for the beams of the draft model, from the rows of all that are live: [rows, vocab]."""
+        """Extend the draft model's beams by one token, from the logits [rows, vocab] of the live beams."""
         group, live = ahead.groups[0], ahead.live()
-        logits = logits[-len(live) :]  # others are of nodes above them
+        logits = logits[-len(live) :]  # earlier rows are of their ancestors
         found = beam_candidates(
             logits[:, : self._model.vocab_size],
             [Context(self._prompt, node.tokens()) for node in live],
@@ -125,7 +125,7 @@ class DraftBeams:
 
 
 def _drafts(above: Mapping[Node, Node], drafted: Sequence[Node], source: str) -> list[BeamDraft]:
-    """A draft for each live beam, from nodes that stand for it (``above``) and what was drafted behind these."""
+    """A draft for each live beam. ``above``: the search node of each draft model's node. ``drafted``: later nodes."""
     places: dict[Node, tuple[Node, int]] = {own: (tip, -1) for own, tip in above.items()}
     tokens: dict[Node, list[int]] = {tip: [] for tip in above.values()}
     parents: dict[Node, list[int]] = {tip: [] for tip in above.values()}

@@ -1,4 +1,4 @@
-"""How many levels are drafted behind the beams of a search, from what drafts took and won."""
+"""The number of draft levels after the beams of a search, from measured costs and gains of drafts."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from outrider.verify.draft import Draft
 from outrider_drafters.beams.scheduled import BeamSteps
 from outrider_drafters.beams.search import Node
 
-LONGEST = 6  # draft nodes behind a beam, at most, where the length is "auto"
-_DECAY = 0.85  # of what is remembered of earlier drafts
-_PRIOR = 0.5  # how often a draft is expected to hold all beams of the next step, before anything is known
-_FIRST_PROBE = 8  # runs between tries where drafts do not pay; twice as many after each
+LONGEST = 6  # most levels of drafts, where the length is "auto"
+_DECAY = 0.85  # weight of earlier drafts in the running means
+_PRIOR = 0.5  # prior probability that a draft holds all beams of the next step
+_FIRST_PROBE = 8  # runs between trials where drafts do not pay; doubled after each trial
 
 
 class BeamDraftLength:
-    """Of one search."""
+    """The draft length of one search."""
 
     def __init__(self, pass_seconds: Callable[[int, int], float], stats: RequestStats) -> None:
-        """``pass_seconds``: of a run, by its rows and the context. ``stats``: the search's."""
+        """``pass_seconds``: seconds of a run, by rows and context. ``stats``: the search's."""
         self._pass_seconds, self._stats = pass_seconds, stats
-        self._level_s: float | None = None  # seconds that a level of drafts takes, lately
+        self._level_s: float | None = None  # recent seconds per level of drafts
         self._drafts_made = 0
-        self._held, self._tried = 2 * _PRIOR, 2.0  # drafted steps whose beams were all in the drafts, and all, lately
+        self._held, self._tried = 2 * _PRIOR, 2.0  # recent steps with all beams in drafts, and all steps
         self._runs_without_draft, self._probe_after = 0, _FIRST_PROBE
 
     def levels(self, beams: int, nodes_of_level: int, context: int) -> int:
-        """Levels of drafts that make the most steps a second; where that is none, one level now and then.
+        """Levels of drafts that maximise steps per second; where that is 0, one level at times as a trial.
 
-        ``nodes_of_level``: draft nodes of one depth, behind all ``beams`` together.
+        ``nodes_of_level``: draft nodes of one depth, of all ``beams`` together.
         """
         held = self._held / self._tried
         best, fastest = 0, 1 / self._pass_seconds(beams, context)
@@ -49,7 +49,7 @@ class BeamDraftLength:
         return best
 
     def note_draft(self, drafts: Sequence[Draft], seconds: float) -> None:
-        """Drafts took ``seconds``; the first ones, for which sources read the prompt, are no measure."""
+        """Record that drafts took ``seconds``; the first do not count, as sources read the prompt for them."""
         self._stats.draft_s += seconds
         levels = max((1 + max(draft.depths) for draft in drafts if draft), default=0)
         if levels and self._drafts_made:
@@ -58,7 +58,7 @@ class BeamDraftLength:
         self._drafts_made += 1
 
     def count(self, request: Request, nodes: Sequence[Node], steps: BeamSteps) -> None:
-        """Record one pass: the draft nodes that were scored, and how far it brought the search."""
+        """Record one pass: the scored draft nodes, and the steps advanced."""
         stats = self._stats
         if steps.count:
             request.times.count(stats)
@@ -73,7 +73,7 @@ class BeamDraftLength:
             stats.accepted_by.update(Counter(node.source for node in nodes if node.candidates is not None))
 
     def _learn(self, drafted: Sequence[Node], steps: int) -> None:
-        """A pass scored draft nodes, and brought the search on by ``steps``, of which one needs no draft."""
+        """Learn from a pass that scored ``drafted`` and advanced ``steps`` steps, one of which needs no draft."""
         if drafted:
             won = steps - 1
             levels = 1 + max(node.depth for node in drafted) - min(node.depth for node in drafted)

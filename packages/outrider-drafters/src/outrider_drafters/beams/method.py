@@ -22,7 +22,7 @@ from outrider_drafters.beams.views import BeamViews, verdict_of
 
 
 def beam_search(request: Request, leader: Request | None = None) -> None:
-    """Make ``request`` a search for the ``n`` best outputs, or the next one of those that its ``leader`` finds."""
+    """Make ``request`` a search for the ``n`` best outputs, or the next output of its ``leader``'s search."""
     if leader is None:
         request.method = BeamMethod(request)
     else:
@@ -32,7 +32,7 @@ def beam_search(request: Request, leader: Request | None = None) -> None:
 
 
 class FoundByLeader(DecodeMethod):
-    """Of the further outputs of a search, whose requests never run themselves."""
+    """Method of a search's further outputs, whose requests never run."""
 
     def begin(self, request: Request, parts: EngineParts) -> bool:
         return False
@@ -63,7 +63,7 @@ class BeamMethod(DecodeMethod):
 
     def __init__(self, request: Request) -> None:
         self.outputs: list[Request] = [request]
-        self.rest: list[Node] = []  # of the tree, in order of their rows, parents first
+        self.rest: list[Node] = []  # the tree's nodes, in order of rows, parents first
         self._drafts_off = False
         self._together: str | None = None  # the source that drafts for all beams together
 
@@ -104,12 +104,12 @@ class BeamMethod(DecodeMethod):
         return ScheduledBeams(part.request, self.search, self.rest, part.num_tokens, drafts)
 
     def decide(self, scheduled: ScheduledRequest, output: TargetOutput) -> BeamSteps:
-        """How far the search comes."""
+        """Advance the search as far as the scored rows reach."""
         assert isinstance(scheduled, ScheduledBeams)
         return scheduled.advance(output, self._parts.vocab_size, self._parts.stop_ids)
 
     def commit(self, scheduled: ScheduledRequest, output: TargetOutput, decision: BeamSteps | None) -> list[StepOutput]:
-        """Keep the tree of the beams that go on. All tokens come at the end of the search, and are returned then."""
+        """Keep the live beams' tree. All tokens are returned at the end of the search."""
         assert isinstance(scheduled, ScheduledBeams)
         request, parts = scheduled.request, self._parts
         if decision is None:
@@ -137,21 +137,21 @@ class BeamMethod(DecodeMethod):
         self._views.finish()
 
     def _keep(self, present: Sequence[Node]) -> list[int]:
-        """Keep the tree of the live beams; which of the nodes ``present`` in the cache, in order of rows, that is.
+        """Keep the tree of the live beams; return the indices kept of ``present``, the cached nodes in order of rows.
 
-        Nodes without a row are pending, behind those that have one.
+        Nodes without a row are pending, after the others.
         """
         wanted = union(self.search.live())
         needed = set(wanted)
         kept = [i for i, node in enumerate(present) if node in needed]
         held = {present[i] for i in kept}
         self.rest = [*(present[i] for i in kept), *(node for node in wanted if node not in held)]
-        for node in (self.search.root, *present):  # drafts that no beam came to are forgotten
+        for node in (self.search.root, *present):  # forgets drafts that no beam reached
             node.children = {token: child for token, child in node.children.items() if child in needed}
         return kept
 
     def _observe(self, scheduled: ScheduledBeams, output: TargetOutput) -> None:
-        """The search has come on: draft sources learn what the target said, and views follow their beams."""
+        """After a step: draft sources learn the target's candidates, and views follow their beams."""
         drafts = dict(scheduled.drafts)
         first = {node: output.first + i for i, node in enumerate(scheduled.scored)}
         for view, follower in self._views.follow(self.search.live()):
@@ -176,7 +176,7 @@ class BeamMethod(DecodeMethod):
             self._views.move(view, None if path and tip not in first else follower)
 
     def _write_outputs(self) -> list[StepOutput]:
-        """The tokens of all outputs, best first, once the search is over. Outputs that were not found are empty."""
+        """The tokens of all outputs, best first, once the search is over. Missing outputs are empty."""
         found: list[Hypothesis | None] = [*self.search.ranked()]
         missing = len(self.outputs) - len(found)
         steps: list[StepOutput] = []
@@ -193,7 +193,7 @@ def _write(request: Request, found: Hypothesis | None) -> list[StepOutput]:
         origin: Origin = "accepted" if node.source else "target"
         source = node.source or "none"
         steps.append(StepOutput(request.id, node.token, text, origin, source, None, request.finish_reason))
-    if request.finish_reason is None:  # the context is full, or there is no such output
+    if request.finish_reason is None:  # the context is full, or the output is missing
         request.finish_reason = "stop" if found is None else "length"
         if steps:
             steps[-1] = replace(steps[-1], finish_reason=request.finish_reason)

@@ -1,4 +1,4 @@
-"""A beam search's part in a step: rows of its tree, and drafts behind its beams."""
+"""A beam search's part of a step: rows of its tree, and drafts after its beams."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from outrider_drafters.beams.search import BeamSearch, Node
 
 @dataclass(frozen=True)
 class BeamSteps:
-    """How far a run brought a search on."""
+    """The progress of a search in one run."""
 
     count: int
-    accepted: int  # draft nodes that beams came to
+    accepted: int  # draft nodes that beams reached
 
 
 class ScheduledBeams(ScheduledRequest):
@@ -44,9 +44,9 @@ class ScheduledBeams(ScheduledRequest):
         num_tokens: int,
         drafts: Sequence[BeamDraft],
     ) -> None:
-        """``rest``: nodes of the tree that have rows, or are pending, in this order.
+        """``rest``: the tree's nodes, those with rows before pending ones.
 
-        ``drafts`` of live beams; there are none unless all pending rows are scheduled.
+        ``drafts``: of live beams; empty unless all pending rows are scheduled.
         """
         self.search, self.drafts = search, drafts
         self.drafted = [_nodes(tip, draft) for tip, draft in drafts]
@@ -57,7 +57,7 @@ class ScheduledBeams(ScheduledRequest):
         tokens = tuple(node.token for nodes in self.drafted for node in nodes)
         source = drafts[0][1].source if drafts else "none"
         super().__init__(request, num_tokens, Draft(tokens, tuple(forest), source=source))
-        first = request.num_computed_tokens - len(request.prompt)  # of the rest that is scheduled
+        first = request.num_computed_tokens - len(request.prompt)  # index of the first scheduled node in ``rest``
         self._read = [*request.prompt[request.num_computed_tokens :][:num_tokens]]
         held, end = max(0, first), max(0, first + num_tokens)
         self._held, self._fresh = rest[:held], rest[held:end]
@@ -69,7 +69,7 @@ class ScheduledBeams(ScheduledRequest):
 
     @cached_property
     def scored(self) -> list[Node]:
-        """Nodes that get logits, in that order: those not scored yet, each followed by its draft."""
+        """Nodes that get logits, in order: unscored nodes, each followed by its draft."""
         drafted = {tip: nodes for (tip, _), nodes in zip(self.drafts, self.drafted, strict=True)}
         root, request = self.search.root, self.request
         ends_prompt = bool(self._read) and request.num_computed_tokens + len(self._read) == len(request.prompt)
@@ -106,7 +106,7 @@ class ScheduledBeams(ScheduledRequest):
         )
 
     def _tree_mask(self) -> NDArray[np.bool_] | None:
-        """bool [n, t]: nodes see their ancestors. The beginning that all of them share needs no mask."""
+        """bool [n, t]: nodes attend to their ancestors. The prefix that all nodes share needs no mask."""
         index = {node: i for i, node in enumerate(self.nodes)}
         parents = [-1 if node.parent is None else index.get(node.parent, -1) for node in self.nodes]
         shared = _shared(parents)
@@ -126,9 +126,9 @@ class ScheduledBeams(ScheduledRequest):
         return mask
 
     def advance(self, output: TargetOutput, vocab_size: int, stop_ids: Sequence[int]) -> BeamSteps:
-        """Bring the search on as far as the scored rows reach.
+        """Advance the search as far as the scored rows reach.
 
-        Raises what ``beam_candidates`` raises of a beam that is live; drafts that no beam comes to cannot fail.
+        Raises the errors of ``beam_candidates`` for live beams; drafts that no beam reaches raise none.
         """
         request, search = self.request, self.search
         rows = {node: output.first + i for i, node in enumerate(self.scored)}
@@ -155,16 +155,16 @@ class ScheduledBeams(ScheduledRequest):
 
 
 def _nodes(tip: Node, draft: Draft) -> list[Node]:
-    """The nodes of a draft behind a beam."""
+    """The nodes of a draft after a beam."""
     nodes: list[Node] = []
     for i, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
         above = tip if parent < 0 else nodes[parent]
-        twin = token in above.children  # the first of equal siblings is the one that beams come to
+        twin = token in above.children  # beams reach the first of equal siblings
         nodes.append(Node(token, above, draft.source_of(i)) if twin else above.child(token, draft.source_of(i)))
     return nodes
 
 
 def _shared(parents: Sequence[int]) -> int:
-    """How many nodes at the beginning are a chain that all others descend from: ``(-1, 0, 1, 1) -> 2``."""
+    """The number of first nodes that form a chain above all others: ``(-1, 0, 1, 1) -> 2``."""
     chain = next((i for i, parent in enumerate(parents) if parent != i - 1), len(parents))
     return min([chain, *(parent + 1 for parent in parents[chain:])])

@@ -1,10 +1,10 @@
-"""Beam search, apart from the model: which beams go on, which end, and when the search is over.
+"""Beam search without the model: beams that continue, beams that end, and the end of the search.
 
 The rules are those of transformers' ``generate(num_beams=...)``, and of diverse beam search (Vijayakumar et al. 2016)
 where beams are in groups. A ``Node`` is a token in the tree of all beams:
 
     root ── the ── cat ── sat      three beams: (the, cat, sat), (the, cat, lay), (a, dog, ran)
-      │             └──── lay      a node is expanded by its candidates: what may follow, the likeliest first
+      │             └──── lay      a node is expanded by its candidates, the most likely first
       └──── a ──── dog ── ran
 """
 
@@ -20,30 +20,30 @@ import numpy as np
 from outrider.config import SamplingParams
 
 Candidates = Sequence[tuple[int, float]]
-"""Tokens and their log-probabilities (float32 values), the likeliest first, the lowest id of equals."""
+"""Tokens and their log-probabilities (float32 values), the most likely first; ties: the lowest id first."""
 
 
 class Node:
-    """A token behind those of its ancestors; the root stands for the prompt's last token."""
+    """A token after its ancestors' tokens; the root is the prompt's last token."""
 
     __slots__ = ("candidates", "children", "depth", "parent", "source", "token")
 
     def __init__(self, token: int, parent: Node | None = None, source: str = "") -> None:
-        """``source``: the draft source that proposed it before any beam came there; empty: none did."""
+        """``source``: the draft source that proposed the node before a beam reached it; "": none."""
         self.token, self.parent, self.source = token, parent, source
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.children: dict[int, Node] = {}
         self.candidates: Candidates | None = None  # None: the target has not scored it yet
 
     def child(self, token: int, source: str = "") -> Node:
-        """The child that carries a token, made if there is none."""
+        """The child with ``token``, made if missing."""
         found = self.children.get(token)
         if found is None:
             found = self.children[token] = Node(token, self, source)
         return found
 
     def path(self, above: Node | None = None) -> list[Node]:
-        """Nodes from the root's child, or that of the ancestor ``above``, down to this one."""
+        """Nodes from the child of the root, or of the ancestor ``above``, down to this one."""
         nodes: list[Node] = []
         node: Node = self
         while node.parent is not None and node is not above:
@@ -52,21 +52,21 @@ class Node:
         return nodes[::-1]
 
     def tokens(self) -> list[int]:
-        """The output that ends here."""
+        """The output that ends at this node."""
         return [node.token for node in self.path()]
 
 
 @dataclass(frozen=True)
 class Beam:
-    """An output that goes on."""
+    """An unfinished output."""
 
     node: Node
-    score: np.float32  # sum of its tokens' log-probabilities, penalties of diversity included
+    score: np.float32  # sum of its tokens' log-probabilities, less penalties of diversity
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """An output that has ended."""
+    """A finished output."""
 
     node: Node
     sum_logprobs: float
@@ -75,12 +75,12 @@ class Hypothesis:
 
 @dataclass
 class BeamGroup:
-    """Beams that compete with one another."""
+    """Beams that compete with each other."""
 
     params: SamplingParams
     stop_ids: Collection[int]
     live: list[Beam]  # best first
-    ended: list[Hypothesis] = field(default_factory=list)  # best first, as many as the group is wide at most
+    ended: list[Hypothesis] = field(default_factory=list)  # best first, at most the group's width
     done: bool = False
 
     @property
@@ -88,16 +88,16 @@ class BeamGroup:
         return self.params.beam_width // self.params.num_beam_groups
 
     def step(self, chosen: Counter[int], *, last: bool) -> tuple[list[Beam], list[Hypothesis]]:
-        """The beams that go on and those that end with their next token, of which all do if it is the ``last``.
+        """The beams that continue after their next token, and those that end with it (all if it is the ``last``).
 
-        ``chosen``: how many beams of earlier groups chose each token in this step.
+        ``chosen``: the number of beams of earlier groups that chose each token in this step.
         """
         found = self._continuations(chosen)
         live: list[Beam] = []
         ended: list[Hypothesis] = []
         for rank, (node, token, total) in enumerate(found):
             if last or token in self.stop_ids:
-                if rank < self.width:  # others are there only so that enough beams go on
+                if rank < self.width:  # the others only ensure that enough beams continue
                     length = np.float32((node.depth + 1) ** self.params.length_penalty)
                     ended.append(Hypothesis(node.child(token), float(total), float(total / length)))
             elif len(live) < self.width:
@@ -107,7 +107,7 @@ class BeamGroup:
         return live, ended
 
     def _continuations(self, chosen: Counter[int]) -> list[tuple[Node, int, np.float32]]:
-        """Nodes, the tokens behind them, and their scores: the best first, of equals the better beam's."""
+        """Nodes, next tokens, and scores: the best first; ties: the better beam's first."""
         weight = np.float32(self.params.diversity_penalty)
         found: list[tuple[Node, int, np.float32]] = []
         for beam in self.live:
@@ -120,7 +120,7 @@ class BeamGroup:
         return sorted(found, key=lambda one: -one[2])  # stable: candidates come in order
 
     def commit(self, live: list[Beam], ended: Sequence[Hypothesis], max_tokens: int) -> None:
-        """Go on with the outcome of ``step``; the group is done if that cannot improve what has ended."""
+        """Apply the outcome of ``step``; the group is done if live beams cannot improve on finished outputs."""
         self.live = live
         self.ended = sorted([*self.ended, *ended], key=lambda one: -one.score)[: self.width]
         full = len(self.ended) == self.width
@@ -129,7 +129,7 @@ class BeamGroup:
             self.live = []
 
     def _can_improve(self, max_tokens: int) -> bool:
-        """Whether the best beam might come to a better score than the worst output; transformers' heuristics."""
+        """Whether the best beam may beat the worst finished output, by transformers' heuristics."""
         best, power = self.live[0], self.params.length_penalty
         to_the_end = self.params.early_stopping == "never" and power > 0
         length = max_tokens if to_the_end else best.node.depth
@@ -140,20 +140,20 @@ class BeamSearch:
     """All groups of one search, in lockstep. Each step needs the candidates of every live beam's node."""
 
     def __init__(self, root: Node, params: SamplingParams, stop_ids: Collection[int], max_tokens: int) -> None:
-        """``max_tokens``: what an output can have at most."""
+        """``max_tokens``: the most tokens of an output."""
         self.root, self._max_tokens = root, max_tokens
         self.groups = [BeamGroup(params, stop_ids, [Beam(root, np.float32(0))]) for _ in range(params.num_beam_groups)]
 
     @staticmethod
     def num_candidates(params: SamplingParams, stop_ids: Collection[int]) -> int:
-        """How many of a node's continuations can matter: those that go on, that end, and that other groups chose."""
+        """The most continuations of a node that can matter: those that continue, end, or are chosen by other groups."""
         penalised = params.beam_width if params.num_beam_groups > 1 else 0
         return params.beam_width // params.num_beam_groups + len(stop_ids) + penalised
 
     def fork(self, width: int) -> BeamSearch:
-        """The same search from here on with ``width`` beams, in nodes of its own: what it finds stays its own.
+        """A copy of this search from here on, with ``width`` beams and its own nodes.
 
-        Its live nodes stand for this one's in the same order, as long as it has not made a step.
+        Before its first step, its live nodes correspond to this search's in order.
         """
         own = {node: Node(node.token, node.parent) for node in self.live()}
         first = self.groups[0]
@@ -176,7 +176,7 @@ class BeamSearch:
         return not self.done and all(node.candidates is not None for node in self.live())
 
     def step(self, max_nodes: int) -> None:
-        """One token more for every live beam. All end with it if the beams that go on share more than ``max_nodes``."""
+        """Extend every live beam by one token. All end if the continuing beams' tree exceeds ``max_nodes``."""
         depth = 1 + next(group.live[0].node.depth for group in self.groups if not group.done)
         outcomes = self._step(last=depth >= self._max_tokens)
         ahead = [beam.node for live, _ in outcomes for beam in live]
@@ -198,12 +198,12 @@ class BeamSearch:
         return outcomes
 
     def ranked(self) -> list[Hypothesis]:
-        """What has ended in all groups, best first."""
+        """The finished outputs of all groups, best first."""
         return sorted(chain.from_iterable(group.ended for group in self.groups), key=lambda one: -one.score)
 
 
 def union(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes and all their ancestors but the root, each once, parents before their children."""
+    """The nodes and all their ancestors except the root, each once, parents before children."""
     found: dict[Node, None] = {}
     for node in nodes:
         missing: list[Node] = []

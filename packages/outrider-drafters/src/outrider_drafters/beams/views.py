@@ -1,4 +1,4 @@
-"""The beams of a search as draft sources see them: each as a request of its own."""
+"""Views of a search's beams for draft sources: each beam as a request."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from outrider_drafters.beams.search import BeamSearch, Node
 
 @dataclass
 class BeamView(Request):
-    """A beam as draft sources see it: a request with the beam's tokens."""
+    """A request with a beam's tokens, for draft sources."""
 
     node: Node = field(kw_only=True)
 
 
 class BeamViews:
-    """Each live beam asks the request's text sources as a request of its own would: they see a view of it. A draft
-    model is asked for all beams together, and sees a view of the search.
+    """Text sources draft for each live beam, through a view that is a separate request. A draft model drafts for all
+    beams together, through one view of the search.
 
-    A beam's view follows its beam from step to step. Where two beams came from one, the second has a view of its own:
-    what sources keep of its text they read anew.
+    A view follows its beam from step to step. Where a beam splits, the second one gets a new view, whose text the
+    sources read again.
     """
 
     def __init__(self, drafting: Drafting, request: Request, speculation: SpeculationParams) -> None:
-        """``request``: the search's; ``speculation``: of its caller."""
+        """``request``: the search's. ``speculation``: the caller's options."""
         self._drafting, self._request, self._speculation = drafting, request, speculation
         self._views: list[BeamView] = []
-        self._search_view: BeamView | None = None  # for the source that drafts for all beams together
+        self._search_view: BeamView | None = None  # for the source that drafts for all beams
         self._ahead: DraftBeams | None = None  # of that source
         self._made = 0
         self.together_failed = False
         """Whether the source that drafts for all beams together was switched off."""
 
     def propose(self, search: BeamSearch, granted: int, together: str | None) -> tuple[list[BeamDraft], float]:
-        """Drafts behind the live beams, of ``granted`` nodes at most, and the seconds that they took.
+        """Drafts after the live beams, of at most ``granted`` nodes, and the seconds spent.
 
-        ``together``: the source that drafts for all beams together, if one does.
+        ``together``: the source that drafts for all beams, if any.
         """
         began = time.perf_counter()
         if together is None:
@@ -96,9 +96,9 @@ class BeamViews:
         return [(tip, draft) for tip, draft in zip(tips, drafts, strict=True) if draft]
 
     def follow(self, live: Sequence[Node]) -> Iterator[tuple[BeamView, Node | None]]:
-        """Every view, and the live node that its beam has come to, unless an earlier view has claimed it.
+        """Every view with the live node that its beam reached, None if an earlier view has it.
 
-        ``move`` is to be called of each before the next.
+        Call ``move`` for each before the next.
         """
         views, self._views = self._views, []
         self._unclaimed = list(live)
@@ -106,7 +106,7 @@ class BeamViews:
             yield view, next((node for node in self._unclaimed if _descends(node, view.node)), None)
 
     def move(self, view: BeamView, node: Node | None) -> None:
-        """Let a view follow its beam to ``node``; None: it is given up."""
+        """Let a view follow its beam to ``node``; None drops the view."""
         if node is None:
             self._forget(view)
             return
@@ -115,7 +115,7 @@ class BeamViews:
         self._views.append(view)
 
     def finish(self) -> None:
-        """The search has ended or was preempted."""
+        """Drop all views after the end or preemption of the search."""
         for view in self._views:
             self._forget(view)
         if self._search_view is not None:
@@ -123,7 +123,7 @@ class BeamViews:
         self._views, self._search_view, self._ahead = [], None, None
 
     def learn(self, tokens: Sequence[int]) -> None:
-        """Show sources that learn from outputs the best one: ``tokens``, the prompt included."""
+        """Let sources learn from the best output: ``tokens``, including the prompt."""
         view = self._view(Node(self._request.prompt[-1]))
         view.tokens = list(tokens)
         self._drafting.finish(view)
@@ -151,13 +151,13 @@ class BeamViews:
         return view
 
     def _forget(self, view: BeamView) -> None:
-        """End a view of which nobody should learn: the beam was given up, or goes on elsewhere."""
+        """End a view without letting sources learn from it: its beam was dropped, or has another view."""
         view.tokens = list(view.prompt)
         self._drafting.finish(view)
 
 
 def _for_beams(speculation: SpeculationParams, source: str | None) -> SpeculationParams:
-    """What drafts for beams: ``source``, or those that draft for each; with drafts that the target's ranks judge."""
+    """Options of drafts for beams: by ``source``, or by the sources of single beams; judged by the target's ranks."""
     combination = speculation.combination
     groups = ["+".join(name for name in group if source_record(name).beams == "each") for group in combination.groups]
     length = speculation.spec_length
