@@ -130,9 +130,7 @@ class DraftTable:
                 metadata = file.metadata() or {}
                 if metadata.get("format") != FORMAT or set(infos) != set(_NAMES):
                     raise _wrong(path, f"it is not a draft table of format {FORMAT}")
-                tensors = {
-                    name: np.array(file.get_tensor(name)) for name in _NAMES
-                }  # a copy: the mapped file may change
+                tensors = {name: np.array(file.get_tensor(name)) for name in _NAMES}  # a copy: the mapping may change
         except SafetensorError as error:
             raise _wrong(path, shown(str(error))) from None
         if any(t.dtype != np.int64 or t.ndim != 1 for t in tensors.values()):

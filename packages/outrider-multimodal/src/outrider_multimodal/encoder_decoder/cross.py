@@ -79,7 +79,7 @@ class NativeCrossKeys:
     def __init__(
         self, keys_values: Sequence[Tensor], heads: int, dtype: torch.dtype, context: Context | None = None
     ) -> None:
-        """As ``TorchCrossKeys``. ``dtype``: to hold them in, float32 or bfloat16; ``context``: to attend in."""
+        """As ``TorchCrossKeys``. ``dtype``: of keys and values, float32 or bfloat16. ``context``: to attend in."""
         self._library, self._context = native_library(), context or current_context()
         self._layers = [self._laid_out(each, heads, dtype) for each in keys_values]
 

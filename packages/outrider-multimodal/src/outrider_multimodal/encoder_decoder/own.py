@@ -27,7 +27,7 @@ OwnAttention = Callable[[int, Tensor], Tensor]
 def native_attention(
     config: EncoderDecoderConfig, spans: Sequence[Span], cache: KVCache, view: CacheView, context: Context
 ) -> OwnAttention:
-    """By the native library, in a context. ``view``: of ``cache``."""
+    """Self-attention by the native library, in a context. ``view``: of ``cache``."""
     library, (structs, held) = native_library(), span_structs(spans, cache)
     sizes, scale = (config.num_heads, config.num_heads, config.head_dim), config.attention_scale or 0.0
     width = config.num_heads * config.head_dim
