@@ -1,4 +1,4 @@
-"""Trees of the likeliest nodes, one by one: what sources that know a probability for every token have in common."""
+"""Best-first draft trees, for sources that know the probability of every token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 from outrider.verify.draft import EMPTY, Draft
 
 State = TypeVar("State")
-Children = Iterable[tuple[int, float, State]]  # token, its probability after its parent, and what is known behind it
+Children = Iterable[tuple[int, float, State]]  # token, its probability given its parent, and its state for ``expand``
 
 
 def best_first(
@@ -24,18 +24,18 @@ def best_first(
 ) -> Draft:
     """The likeliest tree of at most ``budget`` nodes and ``depth`` levels that ``expand`` unfolds from ``root``.
 
-    A node's probability is the product of those on its path; of equals the first found goes first.
+    A node's probability is the product of the probabilities along its path. Ties go to the node found first.
 
     Args:
-        expand: the children of a node; a single one where the draft must not branch.
-        least: nodes with no more probability than this are never taken.
-        enough: whether a tree of so many nodes goes without a next one of such probability, and so ends.
+        expand: the children of a node, given its state; at most one child if the draft must not branch.
+        least: only nodes with a probability above this are taken.
+        enough: whether the tree ends, given its number of nodes and the probability of the next node.
     """
     tokens: list[int] = []
     parents: list[int] = []
     scores: list[float] = []
     heap: list[tuple[float, int, float, int, int, int, State]] = []
-    order = 0  # no two are equal, so that states are never compared
+    order = 0  # distinct for each heap entry, so that states are never compared
 
     def offer(node: int, probability: float, level: int, state: State) -> None:
         nonlocal order

@@ -1,4 +1,4 @@
-"""Chains and trees by how often tokens were seen: what unigram, bigram and n-gram sources have in common."""
+"""Chains and trees from token counts, for unigram, bigram and n-gram sources."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from outrider.verify.arrays import Floats
 from outrider.verify.draft import EMPTY, Draft
 from outrider.verify.verifiers import DraftSampler
 
-_DISCOUNT = 0.5  # of a count
+_DISCOUNT = 0.5  # subtracted from a count
 
 
 class Counts(Protocol):
     """Which tokens followed a context, and how often."""
 
     def update(self, tokens: Sequence[int]) -> None:
-        """Learn the next tokens of the request; a fixed table does not."""
+        """Learn the next tokens of the request; a fixed table ignores them."""
         ...
 
     def followers(self, context: Sequence[int]) -> dict[int, int] | None:
-        """Counts of the tokens seen after this context, the most recent last, or None if it was never seen."""
+        """Counts of the tokens seen after this context, the most recent token last; None for an unseen context."""
         ...
 
     def best(self, context: Sequence[int]) -> tuple[int, float] | None:
@@ -35,15 +35,14 @@ class Counts(Protocol):
 
 
 class CountsDrafter(SingleRequestDrafter):
-    """Drafts what is most frequent, token after token, and takes each as context of the next.
+    """Drafts the most frequent next token, appends it to the context, and repeats.
 
-    With ``counts_as_q`` tokens are drawn from the counts, as a distribution ``q``: for verifiers that compare ``p``
-    with ``q``.
+    With ``counts_as_q`` the tokens are drawn from the counts as a distribution ``q``, for verifiers that compare
+    ``p`` with ``q``.
     """
 
     def __init__(self, name: str, vocab_size: int, make: Callable[[], Counts], *, context: int) -> None:
-        """``make``: counts for one request, which may be shared with others if they do not learn; ``context``:
-        tokens they look back."""
+        """``make`` gives the counts of one request (a fixed table may be shared); ``context``: tokens of look-back."""
         self._name = name
         self._vocab_size = vocab_size
         self._make = make
@@ -88,7 +87,7 @@ class CountsDrafter(SingleRequestDrafter):
         return tree.draft(self._name)
 
     def _chain(self, request: RequestView, budget: int) -> Draft:
-        """What followed most often, token after token."""
+        """A chain of the most frequent next tokens."""
         counts, context = self._counts[request.id], list(request.tokens[-self._context :])
         drafted: list[int] = []
         scores: list[float] = []
@@ -99,7 +98,7 @@ class CountsDrafter(SingleRequestDrafter):
         return Draft.chain(drafted, source=self._name, scores=scores) if drafted else EMPTY
 
     def _sampled_chain(self, request: RequestView, budget: int) -> Draft:
-        """A chain drawn from the counts, which are its ``q``."""
+        """A chain drawn from the counts, its ``q``."""
         counts, recent = self._counts[request.id], request.tokens[-self._context :]
 
         def after(drafted: Sequence[int]) -> dict[int, int] | None:
@@ -117,11 +116,11 @@ def sampled_chain(
     *,
     normalised: bool = True,
 ) -> Draft:
-    """A chain of at most ``budget`` tokens drawn from weights, which are its ``q``.
+    """A chain of at most ``budget`` tokens drawn from weights, its ``q`` up to normalisation.
 
     Args:
-        after: the weights of the tokens that may follow those drafted so far; nothing ends the chain.
-        normalised: whether weights are probabilities as they are.
+        after: the weights of the next token, given the tokens drafted so far; None or no weights end the chain.
+        normalised: whether the weights already are probabilities.
     """
     drafted: list[int] = []
     rows: list[Floats] = []
@@ -135,16 +134,16 @@ def sampled_chain(
 
 
 def ranked(followers: dict[int, int], count: int) -> Choices:
-    """The tokens with the highest counts, the most recent of equals first, each with its ``share``."""
+    """The ``count`` tokens with the highest counts, scored by ``share``. Ties go to the most recent token."""
     tokens = heapq.nlargest(count, reversed(followers), key=followers.__getitem__)
     total = sum(followers.values())
     return Choices(tokens, [math.log(share(followers[token], total)) for token in tokens])
 
 
 def share(count: float, total: float) -> float:
-    """How likely a token is that came ``count`` times of ``total``, as one that came once need not come again.
+    """The discounted probability of a token seen ``count`` times of ``total``.
 
-    On Spec-Bench what had come each time came again in 44% of cases, where nothing was known of the tokens before it.
+    A token seen every time so far need not come again: on Spec-Bench, without context, it did in 44% of cases.
     """
     return (count - _DISCOUNT) / (total + _DISCOUNT)
 

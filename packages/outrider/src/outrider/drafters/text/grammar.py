@@ -1,4 +1,4 @@
-"""Tokens that a structured output leaves no choice about (docs/algorithms/grammar.md)."""
+"""Tokens that a structured output forces: the schema allows no other (docs/algorithms/grammar.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def build(context: DrafterContext) -> Drafter:
 
 
 class GrammarDrafter(SingleRequestDrafter):
-    """Drafts the forced tokens; nothing where there is a choice, or no constraint."""
+    """Drafts the forced tokens: none without a constraint, or where several tokens are allowed."""
 
     def draft(self, request: RequestView, budget: int) -> Draft:
         if request.constraint is None:
@@ -29,7 +29,7 @@ class GrammarDrafter(SingleRequestDrafter):
 
 
 def forced_tokens(constraint: Constraint, output: Sequence[int], limit: int) -> list[int]:
-    """Up to ``limit`` tokens that must follow ``output``, each the only one its row allows."""
+    """Up to ``limit`` tokens that must follow ``output``: each is the only token that the constraint allows there."""
     text = list(output)
     try:
         while len(text) < len(output) + limit:
@@ -38,5 +38,5 @@ def forced_tokens(constraint: Constraint, output: Sequence[int], limit: int) -> 
                 break
             text.append(int(mask.argmax()))
     except GrammarError:
-        pass  # the request ends with it when it gets there
+        pass  # raised again when the request itself reaches this token
     return text[len(output) :]

@@ -1,4 +1,4 @@
-"""Copy what followed the last time the context ended like this (prompt lookup; docs/algorithms/lookup.md)."""
+"""Prompt lookup: copy the continuation of an earlier occurrence of the last tokens (docs/algorithms/lookup.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from outrider.drafters.api import Drafter, RequestView, SingleRequestDrafter
 from outrider.drafters.context import DrafterContext
 from outrider.verify.draft import EMPTY, Draft
 
-MAX_MATCH = 8  # longer agreements choose no better: what counts is the most recent of the longest matches
+MAX_MATCH = 8  # longer matches predict no better: among matches of this length the most recent is taken
 
 
 def max_copy(match: int) -> int | None:
@@ -27,15 +27,15 @@ def match_confidence(match: int) -> float:
 
 
 class LatestMatches:
-    """Where each token, and each pair of tokens, ended before, so that a longest match is found without a scan."""
+    """The end positions of every token and token pair, so that finding the longest match needs no scan."""
 
     def __init__(self) -> None:
         self._pairs: dict[tuple[int, int], list[int]] = {}
-        self._singles: dict[int, int] = {}  # the latest end of each token: a match of one needs no other
+        self._singles: dict[int, int] = {}  # only the latest end of each token: a match of one token needs no other
         self._indexed = 0
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Index ends up to, but without, the end of the sequence: a match must have a continuation."""
+        """Index every end but that of the sequence itself: a match must have a continuation."""
         for end in range(self._indexed + 1, len(tokens)):
             self._singles[tokens[end - 1]] = end
             if end >= 2:
@@ -43,11 +43,13 @@ class LatestMatches:
         self._indexed = max(self._indexed, len(tokens) - 1)
 
     def longest_match(self, tokens: Sequence[int]) -> tuple[int, int]:
-        """End and length of the longest earlier occurrence of the sequence's own suffix, the latest of equals.
+        """End and length of the longest earlier occurrence of a suffix of ``tokens``; (0, 0) if there is none.
+
+        Ties go to the latest occurrence.
 
         ::
 
-            a b c d a b c | ?      suffix "a b c" occurred before, ending at 3: what followed is d
+            a b c d a b c | ?      the suffix "a b c" occurred before, ending at 3, and was followed by d
         """
         n = len(tokens)
         best, best_length = self._singles.get(tokens[-1], 0), 1
@@ -69,7 +71,7 @@ def build(context: DrafterContext) -> Drafter:
 
 
 class LookupDrafter(SingleRequestDrafter):
-    """Continues as the text did after the longest earlier match of its last tokens (Saxena 2023).
+    """Copies the tokens after the longest earlier match of the text's last tokens (Saxena 2023).
 
     The longer the match, the longer the draft: see ``max_copy``.
     """
@@ -93,7 +95,7 @@ class LookupDrafter(SingleRequestDrafter):
             return EMPTY
         copied = list(tokens[end : end + count])
         period = len(tokens) - end
-        while len(copied) < count:  # the match overlaps the end: the text repeats with this period
+        while len(copied) < count:  # the copy reached the end of the text, which repeats with this period
             copied.append(copied[len(copied) - period])
         # Behind accepted tokens the match is longer by as many.
         scores = [match_confidence(match + i) for i in range(count)]

@@ -19,7 +19,7 @@ _MASK64 = (1 << 64) - 1
 
 
 def context_hash(tokens: Sequence[int]) -> int:
-    """64-bit FNV-1a over whole token ids (Fowler, Noll and Vo), so that tables need no tuples as keys."""
+    """64-bit FNV-1a over whole token ids (Fowler, Noll and Vo): a table key that is smaller than a tuple."""
     h = _FNV_OFFSET
     for token in tokens:
         h = ((h ^ token) * _FNV_PRIME) & _MASK64
@@ -32,10 +32,10 @@ class NgramTable:
     ::
 
         counts[4][hash(the, cat, sat)] = {on: 47, down: 3}      longest context first,
-        counts[3][hash(cat, sat)]      = {on: 60, down: 9}      then shorter ones
+        counts[3][hash(cat, sat)]      = {on: 60, down: 9}      then shorter contexts
         counts[2][hash(sat)]           = {on: 71, down: 30}
 
-    ``history`` holds the last ``WINDOW`` tokens, where contexts come from; counts are kept for the whole request.
+    ``history`` holds the last ``WINDOW`` tokens, the source of contexts; counts are kept for the whole request.
     """
 
     def __init__(self, min_order: int = MIN_ORDER, max_order: int = MAX_ORDER) -> None:
@@ -50,7 +50,7 @@ class NgramTable:
                 if len(self.history) >= order - 1:
                     key = context_hash([self.history[i] for i in range(1 - order, 0)])
                     followers = self._counts[order].setdefault(key, {})
-                    # Moving the token to the end makes the most recent of equally frequent ones the last.
+                    # Moving the token to the end of the dict records that it is the most recent.
                     followers[token] = followers.pop(token, 0) + 1
             self.history.append(token)
 
@@ -64,7 +64,7 @@ class NgramTable:
         return None
 
     def best(self, context: Sequence[int]) -> tuple[int, float] | None:
-        """The most frequent follower, the most recent of equals, and how likely it is to come again; or None."""
+        """The most frequent next token (ties: the most recent) and its ``share``; None for an unseen context."""
         found = self.followers(context)
         if found is None:
             return None
@@ -73,7 +73,7 @@ class NgramTable:
 
 
 def most_frequent(followers: dict[int, int]) -> int:
-    """The token with the highest count, the most recently seen of equals."""
+    """The token with the highest count; ties go to the most recent."""
     return max(reversed(followers), key=followers.__getitem__)
 
 
@@ -83,7 +83,7 @@ def build(context: DrafterContext) -> Drafter:
 
 
 class NgramDrafter(CountsDrafter):
-    """Drafts the continuation its tables know, chaining its own predictions."""
+    """Drafts with an ``NgramTable`` of the request's own tokens."""
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__("ngram", vocab_size, NgramTable, context=MAX_ORDER - 1)

@@ -10,29 +10,29 @@ from outrider.drafters.context import DrafterContext
 from outrider.drafters.merge import combine
 from outrider.verify.draft import EMPTY, Draft
 
-MAX_MATCH = 16  # longer agreements do not choose better
-SURE = 2  # tokens that agree where the output is taken to follow the prediction
-UNSURE = 4  # draft tokens of a guess where it goes on
-LOST = 8  # tokens without that after which nothing is drafted
-FOUND = 4  # tokens that then must agree: two do by chance
+MAX_MATCH = 16  # longer matches predict no better
+SURE = 2  # matching tokens after which the output counts as following the prediction
+UNSURE = 4  # draft tokens after a mismatch
+LOST = 8  # output tokens off the prediction after which drafting stops
+FOUND = 4  # matching tokens that resume drafting: two match by chance
 
-_FOLLOWED, _GUESSED = 0.95, 0.4  # scores: how likely a token is while output and prediction agree, and after a mismatch
+_FOLLOWED, _GUESSED = 0.95, 0.4  # a draft token's probability while output and prediction agree, and after a mismatch
 
 
 class Alignment:
-    """Where in the prediction the output is, one token after another.
+    """The place in the prediction that the output has reached, updated token by token.
 
     ::
 
         prediction   def area ( w , h ) :
-        output       def surface               goes on at "(", as if one token had been replaced by another
+        output       def surface               continues at "(", as if "surface" had replaced "area"
     """
 
     def __init__(self, prediction: Sequence[int]) -> None:
         self.prediction = prediction
-        self.at = 0  # the prediction goes on here
-        self.match = SURE  # tokens before that agree with the output; at the start it is trusted
-        self.astray = 0  # tokens of the output since it followed the prediction
+        self.at = 0  # index in the prediction of the expected next token
+        self.match = SURE  # tokens before ``at`` that match the output's end; the first draft needs no match
+        self.astray = 0  # output tokens since the output last followed the prediction
         self._ends: dict[int, list[int]] = {}  # token -> the places after its occurrences
         for i, token in enumerate(prediction):
             self._ends.setdefault(token, []).append(i + 1)
@@ -49,11 +49,11 @@ class Alignment:
 
     @property
     def lost(self) -> bool:
-        """Whether the output has gone its own way."""
+        """Whether the output no longer follows the prediction."""
         return self.astray > LOST
 
     def _realign(self, tail: Sequence[int]) -> None:
-        """Go to the longest agreement with the output's end; of equals, nearest to where one token was replaced."""
+        """Go to the longest match of the output's end; ties go to the place nearest to a one-token replacement."""
         expected = min(self.at + 1, len(self.prediction))
         self.at, self.match = expected, 0
         for end in self._ends.get(tail[-1], ()):
@@ -67,7 +67,7 @@ class Alignment:
 @dataclass
 class _State:
     alignment: Alignment
-    seen: int = 0  # tokens of the output
+    seen: int = 0  # output tokens that the alignment has followed
 
 
 def build(context: DrafterContext) -> Drafter:
@@ -76,10 +76,10 @@ def build(context: DrafterContext) -> Drafter:
 
 
 class PredictionDrafter(SingleRequestDrafter):
-    """Drafts what ``SpeculationParams.prediction`` says comes next.
+    """Copies draft tokens from ``SpeculationParams.prediction``.
 
-    While output and prediction agree, as much as may be drafted. After a mismatch little, until they agree again: as
-    if a token had been replaced, or inserted, or left out, side by side where the verifier takes trees.
+    While output and prediction agree, it drafts the whole budget. After a mismatch it drafts ``UNSURE`` tokens, as if
+    one token had been replaced. If the verifier takes trees, further branches assume an inserted and an omitted token.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class PredictionDrafter(SingleRequestDrafter):
         if alignment.match >= SURE:
             return self._copy(alignment, 0, budget, _FOLLOWED)
         guesses = [self._copy(alignment, 0, min(budget, UNSURE), _GUESSED)]
-        if request.draws().takes_trees and alignment.match == 0:  # replaced, or inserted, or left out
+        if request.draws().takes_trees and alignment.match == 0:  # -1: a token was inserted, 1: one was omitted
             guesses += [self._copy(alignment, shift, min(budget, UNSURE), _GUESSED / 2) for shift in (-1, 1)]
         return combine(guesses, budget)
 

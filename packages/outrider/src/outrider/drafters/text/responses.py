@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from outrider.drafters.occurrence import Occurrence
 from outrider.drafters.text.suffix_index import SuffixIndex
 
-TOKEN_BYTES = 200  # that a token takes with what points to it, about
+TOKEN_BYTES = 200  # approximate memory of a token and its index entries
 
 
 @dataclass(frozen=True)
@@ -20,25 +20,25 @@ class _Response:
 
 
 class Responses:
-    """What the requests of a domain were answered; a ``Store`` of ``utils.partitioned_store``."""
+    """The responses to the requests of one domain; a ``Store`` of ``utils.partitioned_store``."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
         self._held: OrderedDict[int, _Response] = OrderedDict()  # by text number, the least recently used first
         self._number_of: dict[str, int] = {}  # request id -> text number
         self._index = SuffixIndex()
-        self.tokens = 0  # held
+        self.tokens = 0  # tokens of all responses held
 
     @property
     def size(self) -> int:
         return self.tokens * TOKEN_BYTES
 
     def add(self, request_id: str, tokens: Sequence[int]) -> None:
-        """Learn a response, in place of an earlier one of the same request."""
+        """Learn a response; it replaces an earlier response of the same request."""
         earlier = self._number_of.get(request_id)
         if earlier is not None:
             self._forget(earlier)
-        if len(tokens) < 2:  # one token has no continuation
+        if len(tokens) < 2:  # a single token has no continuation to copy
             return
         number = next(self._numbers)
         self._held[number] = _Response(request_id, len(tokens))
@@ -51,7 +51,7 @@ class Responses:
         return self._index.find(tail, limit)
 
     def used(self, texts: Iterable[int]) -> None:
-        """Keep these for longer: drafts were copied from them."""
+        """Mark text numbers as recently used: drafts were copied from these responses."""
         for number in texts:
             self._held.move_to_end(number)
 

@@ -1,6 +1,6 @@
-"""Continues as this text, earlier responses and a datastore did where they ended alike: frequency-scored trees.
+"""Frequency-scored trees from occurrences of the last tokens in the request, earlier responses and a datastore.
 
-After SuffixDecoding (Oliaro et al. 2024); how it scores and why is in docs/algorithms/suffix.md.
+After SuffixDecoding (Oliaro et al. 2024); docs/algorithms/suffix.md explains the scores.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from outrider.utils.partitioned_store import Handle, PartitionedStore
 from outrider.verify.draft import Draft
 
 CAPACITY = (1 << 16) * TOKEN_BYTES  # bytes of earlier responses
-OWN_LIMIT, SHARED_LIMIT = 16, 24  # occurrences looked at in the request itself, and in what others were answered
-FREE_NODES = 3  # drafted whatever their probability: four rows cost what one costs
-LEAST = 0.14  # probability of further nodes: the share of a run's cost that a row adds, times tokens a run
-_LEAST_EVER = 0.01  # probability of nodes that are never drafted
-_REUSED = 4  # tokens that agree where a response counts as used
+OWN_LIMIT, SHARED_LIMIT = 16, 24  # occurrences read in the request itself, and in other responses
+FREE_NODES = 3  # drafted whatever their probability: a pass over four rows costs as much as over one
+LEAST = 0.14  # lowest probability of further nodes: a row's share of a pass's cost, times tokens per pass
+_LEAST_EVER = 0.01  # nodes up to this probability are never drafted
+_REUSED = 4  # matching tokens from which a response counts as used
 
 
 def _confidence(least: float, most: float, rate: float = 0.28) -> list[float]:
-    """How often the token after a lone occurrence comes again, by the length of its match."""
+    """The probability that the token after a single occurrence comes again, by match length."""
     return [0.0, *(most - (most - least) * math.exp(-rate * m) for m in range(MAX_MATCH))]
 
 
 class _Weights(NamedTuple):
-    """How far occurrences with one length of match are believed (Pitman-Yor; Teh 2006).
+    """Pitman-Yor parameters for the occurrences of one match length (Teh 2006).
 
-    A token seen ``c`` times after ``n`` occurrences has probability ``(c - discount) / (n + strength)``; what is
-    left goes to less certain occurrences.
+    A token seen ``c`` times after ``n`` occurrences has probability ``(c - discount) / (n + strength)``. The
+    remaining probability goes to occurrences of lower confidence.
     """
 
     confidence: float
@@ -47,18 +47,18 @@ class _Weights(NamedTuple):
 
 
 def _weights(confidence: float) -> _Weights:
-    """Such that one occurrence has this confidence."""
+    """The parameters with which a token seen after a single occurrence has probability ``confidence``."""
     strength = 0.6 * (1 - confidence)
     return _Weights(confidence, 1 - confidence * (strength + 1), strength)
 
 
 OWN = [_weights(c) for c in _confidence(0.32, 0.93)]
 SHARED = [_weights(c) for c in _confidence(0.10, 0.60)]
-STORED = [_weights(c) for c in _confidence(0.09, 0.60, 0.10)]  # fitted to answers that were held out
+STORED = [_weights(c) for c in _confidence(0.09, 0.60, 0.10)]  # fitted to held-out answers
 
 
 class Continuation(NamedTuple):
-    """Where a text went on, and how much that is believed."""
+    """An occurrence of the last tokens, with the table of its confidence."""
 
     table: Sequence[_Weights]  # by length of match: OWN, SHARED or STORED
     tokens: Sequence[int]
@@ -71,13 +71,13 @@ def continuations(found: Iterable[Occurrence], table: Sequence[_Weights]) -> lis
 
 
 class Candidate(NamedTuple):
-    """A token that may come next."""
+    """A possible next token."""
 
-    share: float  # its probability after its parent
-    came_at: list[Continuation]  # where it came next
+    share: float  # its probability given its parent
+    came_at: list[Continuation]  # the occurrences that it followed
 
     def continuations(self) -> list[Continuation]:
-        """What follows it there. Most candidates are never asked."""
+        """The same occurrences, extended by this token. Computed on demand: few candidates become nodes."""
         return [
             Continuation(table, tokens, end + 1, match + 1 if match < MAX_MATCH else match)
             for table, tokens, end, match in self.came_at
@@ -85,13 +85,13 @@ class Candidate(NamedTuple):
 
 
 def predict(after: Sequence[Continuation], path: Sequence[int], own: Sequence[int]) -> dict[int, Candidate]:
-    """Tokens that followed the places, with probabilities that sum to less than 1.
+    """The tokens that followed the occurrences ``after``, with probabilities that sum to less than 1.
 
-    Places of equal confidence vote by frequency; each group of them takes its share of the probability and leaves
-    the rest to the less confident ones (prediction by partial matching). ``path`` continues the text ``own``, so
-    that a match which overlaps the end repeats with its period.
+    Occurrences of equal confidence form a group, in which tokens get probability by frequency. The most confident
+    group comes first and leaves a rest to the others (prediction by partial matching). ``path`` continues the text
+    ``own``, so that an occurrence that reaches the end of ``own`` continues into the path.
     """
-    groups: dict[_Weights, dict[int, list[Continuation]]] = {}  # of places by the token that followed
+    groups: dict[_Weights, dict[int, list[Continuation]]] = {}  # occurrences by confidence and next token
     for place in after:
         table, tokens, end, match = place
         if end < len(tokens):
@@ -100,7 +100,7 @@ def predict(after: Sequence[Continuation], path: Sequence[int], own: Sequence[in
             token = path[end - len(own)]
         else:
             continue
-        if token < 0:  # the end of a text of the datastore
+        if token < 0:  # the end of a text in the datastore
             continue
         groups.setdefault(table[match], {}).setdefault(token, []).append(place)
     found: dict[int, Candidate] = {}
@@ -122,9 +122,9 @@ def predict(after: Sequence[Continuation], path: Sequence[int], own: Sequence[in
 
 
 def grow(root: Sequence[Continuation], own: Sequence[int], budget: int, depth: int, *, branching: bool) -> Draft:
-    """The likeliest tree of at most ``budget`` nodes and ``depth`` levels, or the likeliest chain.
+    """The likeliest tree of at most ``budget`` nodes and ``depth`` levels; a chain unless ``branching``.
 
-    It ends where no further node is likely enough for the row it costs.
+    Beyond ``FREE_NODES`` nodes it ends where the next node is less likely than ``LEAST``, the cost of a row.
     """
 
     def expand(state: tuple[Candidate | None, tuple[int, ...], tuple[int, ...]]) -> Children[Any]:
@@ -147,7 +147,7 @@ class _State:
     request: RequestView
     index: SuffixIndex
     earlier: Handle[Responses]
-    learned: int = 0  # positions of the request's tokens that are in the index
+    learned: int = 0  # tokens of the request that the index has
 
 
 def build(context: DrafterContext) -> Drafter:
@@ -159,15 +159,15 @@ class SuffixDrafter(SingleRequestDrafter):
     """Drafts trees from the request's own tokens, earlier responses with the same cache salt, and a datastore."""
 
     def __init__(self, vocab_size: int, capacity: int = CAPACITY, datastore: Datastore | None = None) -> None:
-        """``capacity``: bytes of earlier responses that are kept, of all domains together; 0 keeps none."""
+        """``capacity``: bytes of earlier responses kept over all domains; 0 keeps none."""
         self._vocab_size, self._datastore = vocab_size, datastore
         self._states: dict[str, _State] = {}
         self.responses = PartitionedStore(Responses, capacity)
         self.on_response: Callable[[str, str, Sequence[int]], None] | None = None
-        """Told of each response that is learned: its domain, its tenant, its tokens."""
+        """Called with each learned response: its domain, its tenant, its tokens."""
 
     def learn(self, name: str, domain: str, tenant: str, response: Sequence[int]) -> None:
-        """Take in what another engine has answered; ``name`` is unlike any request's id."""
+        """Learn a response of another engine; ``name`` must differ from every request id."""
         if self.responses.fits(len(response) * TOKEN_BYTES):
             earlier = self.responses.open(domain, tenant)
             earlier.store.add(name, response)
@@ -182,7 +182,7 @@ class SuffixDrafter(SingleRequestDrafter):
         if state is not None:
             request = state.request
             response = request.tokens[request.prompt_length :]
-            if self.responses.fits(len(response) * TOKEN_BYTES):  # a longer one would push out all others, and itself
+            if self.responses.fits(len(response) * TOKEN_BYTES):  # a larger one would evict all responses
                 state.earlier.store.add(request_id, response)
                 if self.on_response is not None:
                     self.on_response(request.cache_salt, request.tenant, response)
@@ -190,7 +190,7 @@ class SuffixDrafter(SingleRequestDrafter):
 
     def draft(self, request: RequestView, budget: int) -> Draft:
         tokens, state = request.tokens, self._states[request.id]
-        state.index.extend(0, tokens, state.learned, len(tokens))  # not the very end, where nothing follows
+        state.index.extend(0, tokens, state.learned, len(tokens))  # without the end, which has no next token yet
         state.learned = len(tokens)
         tail = tokens[-MAX_MATCH:]
         earlier = state.earlier.store
@@ -204,7 +204,7 @@ class SuffixDrafter(SingleRequestDrafter):
         return grow(root, tokens, budget, request.depth_limit, branching=request.draws().takes_trees)
 
     def _sampled_chain(self, request: RequestView, root: Sequence[Continuation], budget: int) -> Draft:
-        """A chain drawn from the shares, which are its ``q``."""
+        """A chain drawn from the candidates' shares, its ``q``."""
         options: Mapping[int, Candidate] = {}
 
         def after(drafted: Sequence[int]) -> dict[int, float]:

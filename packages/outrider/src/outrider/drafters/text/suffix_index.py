@@ -1,4 +1,4 @@
-"""Where the end of a text occurred before, in any of a set of texts (docs/algorithms/suffix.md)."""
+"""An index of a set of texts that finds earlier occurrences of a text's last tokens (docs/algorithms/suffix.md)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from outrider.drafters.occurrence import MAX_MATCH, Occurrence
 
-LENGTHS = (4, 2, 1)  # of the endings that are indexed, the longest first
-KEPT = 32  # the most recent occurrences of an ending that are surely kept
+LENGTHS = (4, 2, 1)  # lengths of indexed endings, the longest first
+KEPT = 32  # occurrences of an ending that are always kept: the most recent ones
 
 _END_BITS = 32
 _END = (1 << _END_BITS) - 1
@@ -16,20 +16,19 @@ _END = (1 << _END_BITS) - 1
 class SuffixIndex:
     """Finds the latest and longest occurrences of a text's last tokens in a set of texts.
 
-    The part of a suffix tree that drafting needs, as postings: for the 1, 2 and 4 tokens before each place of each
-    text, the places they precede. Matches beyond 4 tokens are measured on the texts themselves. Learning a token
-    takes constant time, a search looks at no more than ``limit`` places, and, unlike in a suffix automaton, a text
-    can be forgotten.
+    Posting lists map the 1, 2 and 4 tokens before a place to the places that they precede. Matches beyond 4 tokens
+    are measured on the texts themselves. Learning a token takes constant time. A search reads O(``limit``)
+    places. Unlike in a suffix automaton, a text can be forgotten.
     """
 
     def __init__(self) -> None:
         self._texts: dict[int, Sequence[int]] = {}
-        # Hash of an ending -> its places, each text << 32 | end. Most endings occur once: a bare number spares a
-        # list, and plain numbers spare the garbage collector a million objects to look at.
+        # Hash of an ending -> its places, each text << 32 | end. Most endings occur once: a bare integer needs no
+        # list, and the garbage collector does not traverse integers.
         self._places: dict[int, int | list[int]] = {}
 
     def extend(self, text: int, tokens: Sequence[int], start: int, stop: int) -> None:
-        """Learn what precedes the places ``start`` to ``stop - 1`` of text number ``text``.
+        """Index the endings before the places ``start`` to ``stop - 1`` of text number ``text``.
 
         Place ``i`` is before ``tokens[i]``. The tokens are kept by reference, and more may be appended to them.
         """
@@ -51,7 +50,7 @@ class SuffixIndex:
     def find(self, tail: Sequence[int], limit: int) -> list[Occurrence]:
         """Up to ``limit`` occurrences of the longest indexed endings of ``tail``, latest first for each length.
 
-        ``tail`` is the end of a text, ``MAX_MATCH`` tokens of it if there are so many.
+        ``tail``: the last ``MAX_MATCH`` tokens of a text, or all tokens of a shorter text.
         """
         found: list[Occurrence] = []
         seen: set[int] = set()
@@ -73,7 +72,7 @@ class SuffixIndex:
         return found
 
     def __len__(self) -> int:
-        """Endings known."""
+        """The number of indexed endings."""
         return len(self._places)
 
     def _add(self, key: int, place: int) -> None:
@@ -91,7 +90,7 @@ class SuffixIndex:
         places = self._places.get(key)
         if places == place:
             del self._places[key]
-        elif isinstance(places, list) and place in places:  # it may have had to make room for later ones
+        elif isinstance(places, list) and place in places:  # ``_add`` may have dropped it
             places.remove(place)
             if len(places) == 1:
                 self._places[key] = places[0]

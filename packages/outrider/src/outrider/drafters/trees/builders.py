@@ -1,11 +1,11 @@
-"""Draft trees in the making: which nodes are looked behind next, and which of the tokens found there become nodes.
+"""Draft trees under construction: the nodes to expand next, and the choice of children.
 
-A drafter looks behind the frontier of a tree, level by level, and never needs to know how the tree is chosen:
+A drafter expands the frontier of a tree level by level, and need not know how the tree chooses its nodes:
 
     while tree.frontier:
         tree.extend([choices_after(node, tree.width(node)) for node in tree.frontier])
 
-so that one draft-model run serves a whole level of all requests' trees (docs/algorithms/trees.md).
+One draft-model pass thus serves a whole level of all requests' trees (docs/algorithms/trees.md).
 """
 
 from __future__ import annotations
@@ -26,55 +26,55 @@ from outrider.verify.tree import children, path_to
 
 @dataclass(frozen=True)
 class Choices:
-    """What may follow a node: different tokens, or independent draws, best or first drawn first."""
+    """Candidate children of a node: distinct tokens, best first, or independent draws in the order drawn."""
 
     tokens: Sequence[int]
-    scores: Sequence[float] = ()  # log-probability of each, where the tree ``ranks`` or the source knows it
-    q_logits: Sequence[Floats] = ()  # of each, what it was drawn from: float32 [vocab]; where a verifier needs it
+    scores: Sequence[float] = ()  # log-probability of each token, if the tree ``ranks`` or the source knows it
+    q_logits: Sequence[Floats] = ()  # the row each token was drawn from, float32 [vocab], if a verifier needs it
 
 
 class TreeBuilder(Protocol):
-    """A tree in the making."""
+    """A draft tree under construction."""
 
     tokens: list[int]
     parents: list[int]
-    frontier: list[int]  # nodes to look behind next, all of one depth; -1 is the root; empty: the tree is complete
+    frontier: list[int]  # nodes to expand next, all of one depth; -1 is the root; empty: the tree is complete
 
     @property
     def ranks(self) -> bool:
-        """Whether it chooses by scores. Then no draft may carry ``q``: see docs/algorithms/trees.md."""
+        """Whether the tree selects nodes by score; then its draft has no ``q_logits`` (docs/algorithms/trees.md)."""
         ...
 
     def width(self, node: int) -> int:
-        """How many choices it can use behind a node of the frontier."""
+        """The most children that a frontier node can get."""
         ...
 
     def key(self, node: int) -> int:
-        """A number for the first child of a frontier node, and those after it for its siblings; no other has it."""
+        """The random-number key of a frontier node's first child; its siblings have the following, unique keys."""
         ...
 
     def extend(self, found: Sequence[Choices]) -> None:
-        """Take what may follow each node of the frontier, in their order."""
+        """Add a level from the choices of each frontier node, in frontier order."""
         ...
 
     def scores_to(self, node: int) -> list[float]:
-        """The source's guesses at the chance of each token down to ``node``; empty where it gives none."""
+        """The source's probability of each token on the path to ``node``; empty if it gives no scores."""
         ...
 
     def draft(self, source: str) -> Draft: ...
 
 
 class StaticTreeBuilder:
-    """Grows into a shape fixed beforehand, whose branches end where fewer tokens are possible."""
+    """Fills a fixed shape; branches without a possible token stay empty."""
 
     ranks = False
 
     def __init__(self, shape: Shape) -> None:
-        """``shape``: breadth first."""
+        """``shape``: the parent of each place, breadth first."""
         self.tokens: list[int] = []
         self.parents: list[int] = []
-        self._below = children(shape)  # of the root, then of each place of the shape
-        self._places: list[int] = []  # where each node is in the shape
+        self._below = children(shape)  # places below the root, then below each place of the shape
+        self._places: list[int] = []  # the place of each node in the shape
         self._q: list[Floats] = []
         self._scores: list[float] = []
         self.frontier = [-1] if shape else []
@@ -111,13 +111,13 @@ class StaticTreeBuilder:
 
 
 class DynamicTreeBuilder:
-    """The ``nodes`` most likely nodes of all that a source can name, down to ``depth`` levels.
+    """The ``nodes`` most likely nodes that a source can draft, down to ``depth`` levels.
 
-    A node's score is the log of the product of probabilities along its path, an estimate of the chance that it is
-    accepted, as in EAGLE-2 (Li et al. 2024, "EAGLE-2: faster inference of language models with dynamic draft trees").
-    EAGLE-2 looks behind a fixed number of nodes per level and keeps the best of what it found. Here a level looks
-    behind exactly those nodes that are among the best so far: as no node scores above its parent, nothing behind the
-    others can be. So the result is the best tree of its size, without a further parameter.
+    A node's score is the log of the product of probabilities along its path, an estimate of its acceptance
+    probability as in EAGLE-2 (Li et al. 2024, "EAGLE-2: faster inference of language models with dynamic draft
+    trees"). EAGLE-2 expands a fixed number of nodes per level. Here a level expands exactly the nodes that are among
+    the best so far: no node scores above its parent, so no descendant of another node can be among the best. The
+    result is the best tree of its size, without a further parameter.
     """
 
     ranks = True
@@ -126,7 +126,7 @@ class DynamicTreeBuilder:
         self.tokens: list[int] = []
         self.parents: list[int] = []
         self._scores: list[float] = []
-        self._kept: list[int] = []  # ascending; the others were among the best for a while
+        self._kept: list[int] = []  # the best nodes so far, ascending
         self._nodes, self._levels = nodes, depth
         self.frontier = [-1] if nodes > 0 and depth > 0 else []
 
@@ -134,12 +134,14 @@ class DynamicTreeBuilder:
         return self._nodes
 
     def key(self, node: int) -> int:
-        return 0  # its choices are not drawn with noise of their own
+        return 0  # unused: its choices are ranked, or drawn with the position's noise
 
     def extend(self, found: Sequence[Choices]) -> None:
         candidates: list[tuple[float, int, int]] = []  # score, parent, token
         full = len(self._kept) == self._nodes
-        least = min(self._scores[node] for node in self._kept) if full else -math.inf  # what is below has no place
+        least = (
+            min(self._scores[node] for node in self._kept) if full else -math.inf
+        )  # candidates up to this score are dropped
         for node, choices in zip(self.frontier, found, strict=True):
             so_far = self._score(node)
             for token, score in zip(choices.tokens, choices.scores, strict=True):
@@ -147,7 +149,7 @@ class DynamicTreeBuilder:
                     candidates.append((so_far + score, node, token))
         self._levels -= 1
         scores = [self._scores[node] for node in self._kept] + [score for score, _, _ in candidates]
-        # Sorting is stable and parents come first, so that of equals the parent stays.
+        # Sorting is stable and parents come first, so that a parent precedes a child of equal score.
         best = sorted(range(len(scores)), key=lambda i: -scores[i])[: self._nodes]
         old = len(self._kept)
         kept = sorted(self._kept[i] for i in best if i < old)
@@ -186,7 +188,7 @@ class DynamicTreeBuilder:
 def make_tree_builder(speculation: SpeculationParams, nodes: int, depth: int, learned: Acceptance = ()) -> TreeBuilder:
     """The tree a request asks for, of at most ``nodes`` nodes and ``depth`` levels.
 
-    ``learned``: what its source knows of its own acceptance, for ``tree="learned"``; without it the tree is dynamic.
+    ``learned``: the source's acceptance by position and rank, for ``tree="learned"``; if empty, the tree is dynamic.
     """
     if speculation.tree == "learned" and learned:
         return StaticTreeBuilder(likeliest(learned, nodes, depth))
@@ -199,5 +201,5 @@ def make_tree_builder(speculation: SpeculationParams, nodes: int, depth: int, le
 
 
 def tokens_to(tree: TreeBuilder, node: int) -> list[int]:
-    """Tokens from the root's child down to ``node``."""
+    """The tokens on the path from the root's child to ``node``."""
     return [tree.tokens[i] for i in path_to(tree.parents, node)]

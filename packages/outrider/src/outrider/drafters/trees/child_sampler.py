@@ -23,16 +23,16 @@ from outrider.verify.native import clipped_temperature
 
 
 def draft_params(request: RequestView) -> SamplingParams:
-    """The request's sampling options, as its draft model follows them."""
+    """The sampling options for the draft model: the request's, at ``draft_temperature`` if that is given."""
     temperature = request.speculation.draft_temperature
     return request.params if temperature is None else replace(request.params, temperature=temperature)
 
 
 @dataclass(frozen=True)
 class GumbelArgmax:
-    """How the one token of a level is chosen from its logits alone: the largest of logits / temperature + noise.
+    """Chooses the one token of a level from its logits alone: the arg-max of logits / temperature + noise.
 
-    ``noise``: of a depth, float32, one number for each column of the logits; or None where there is none.
+    ``noise``: from a depth to its noise, float32 [columns], or to None for no noise.
     """
 
     temperature: float
@@ -40,7 +40,7 @@ class GumbelArgmax:
 
 
 class ChildSampler:
-    """Picks children so that a request's verifier is likely to find the target's token among them.
+    """Chooses a node's children from draft logits as the request's verifier requires.
 
     ============================  ==========================================================  ======================
     request                       children of a node                                          scores
@@ -52,8 +52,9 @@ class ChildSampler:
     sampled, other, dynamic tree  the most likely tokens, as one-hot drafts                   softmax of log-weights
     ============================  ==========================================================  ======================
 
-    In the first two, what is scored is what the target will take the argmax of if it agrees with the draft; the softmax
-    is the chance that each token wins if the target's logits differ by noise of scale one.
+    In the first two rows, the scored values are those of which the target takes the arg-max if its logits equal the
+    draft's. Their softmax is the probability that each token wins if the target's logits differ by Gumbel noise of
+    scale 1.
     """
 
     def __init__(
@@ -65,9 +66,9 @@ class ChildSampler:
         vocabulary: DraftVocabulary | None = None,
         calibration: Calibration = (),
     ) -> None:
-        """``vocabulary``: which tokens the logits are of, if not all of the target's.
+        """``vocabulary``: the tokens that the logits score; None: all of the target's.
 
-        ``calibration``: what probabilities are worth where the request is greedy; scores elsewhere stay.
+        ``calibration``: of the scores of greedy requests; other scores stay.
         """
         self._params = draft_params(request)
         self._draws = request.draws()
@@ -78,7 +79,7 @@ class ChildSampler:
         self._request = request
 
     def __call__(self, logits: Array, path: Sequence[int], count: int, key: int) -> Choices:
-        """Up to ``count`` children of the node that ``path`` leads to, whose row of the draft model is [vocab]."""
+        """Up to ``count`` children of the node at the end of ``path``, from its logits [vocab]."""
         tokens, split = self._request.tokens, self._request.prompt_length
         context = Context(tokens[:split], [*tokens[split:], *path])
         try:
@@ -89,7 +90,7 @@ class ChildSampler:
                 vocab_size=self._vocab_size,
                 constraint=self._constraint,
             )[0]
-        except GrammarError:  # of this request, which ends with it if it gets that far; the others go on
+        except GrammarError:  # raised again when the request itself reaches this token; other requests continue
             return Choices(())
         depth = len(path)
         if self._by_likelihood:
@@ -100,7 +101,7 @@ class ChildSampler:
         return Choices(drawn.tokens, q_logits=drawn.rows)
 
     def level(self, tree: TreeBuilder, logits: Array) -> list[Choices]:
-        """The choices behind every frontier node of a tree, from their rows: [frontier, vocab]."""
+        """The choices of every frontier node of a tree, from the nodes' logits [frontier, vocab]."""
         found = self._at_once(tree, logits) if self._alike else None
         if found is None:
             rows = host(logits)
@@ -113,20 +114,20 @@ class ChildSampler:
         return self._calibrated(found, len(tokens_to(tree, tree.frontier[0]))) if self._calibration else found
 
     def _calibrated(self, found: Sequence[Choices], depth: int) -> list[Choices]:
-        """The choices at a depth, with scores that say what they are worth; tokens and ``q_logits`` stay."""
+        """The choices at a depth with calibrated scores; tokens and ``q_logits`` stay."""
         worth = calibrated([each.scores for each in found], self._calibration, depth)
         return [replace(each, scores=scores) for each, scores in zip(found, worth, strict=True)]
 
     @cached_property
     def _ranking_params(self) -> SamplingParams:
-        """A greedy request's one-hot rows have but one token: they are ranked by the logits themselves."""
+        """The options for ranking. A greedy request ranks by the plain logits: its one-hot rows have one token."""
         if not self._params.greedy:
             return self._params
         return replace(self._params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 
     @cached_property
     def _alike(self) -> bool:
-        """Whether nothing but its logits sets one row apart from others of its depth, so that all can go together."""
+        """Whether the rows of a depth differ in logits only, so that all can be ranked in one call."""
         p = self._params
         length = len(self._request.tokens) - self._request.prompt_length
         whole = p.greedy or (p.top_k == 0 and p.top_p == 1.0 and p.min_p == 0.0)
@@ -135,10 +136,10 @@ class ChildSampler:
         return whole and known and self._constraint is None and (self._by_likelihood or self._draws.shares_noise)
 
     def _at_once(self, tree: TreeBuilder, logits: Array) -> list[Choices] | None:
-        """``__call__`` for all frontier nodes: the same choices in one go, or None if a row is not finite."""
+        """``__call__`` for all frontier nodes in one call: the same choices, or None if a row is not finite."""
         counts = [tree.width(node) for node in tree.frontier]
         x = host(logits)
-        same = len(x) > 1 and x.strides[0] == 0  # one row, shown several times
+        same = len(x) > 1 and x.strides[0] == 0  # one row, broadcast
         x = x[:1] if same else x
         if self._vocabulary is None:
             x = x[:, : self._vocab_size]
@@ -153,13 +154,13 @@ class ChildSampler:
         return [Choices(tokens[:count], scores[:count]) for count, (tokens, scores) in zip(counts, found, strict=True)]
 
     def race(self, columns: int) -> GumbelArgmax | None:
-        """The rule of every level, for logits of so many columns; None where a level asks for more than its logits."""
+        """The rule for every level, given the number of columns of the logits; None if a level needs other inputs."""
         if not self._alike or (self._vocabulary is None and columns != self._vocab_size):
             return None
         return GumbelArgmax(self._temperature, lambda depth: self._noise(depth, columns))
 
     def winner(self, depth: int, token: int, score: float) -> Choices:
-        """The choice at a depth that ``race`` had ``token`` win, with its log-probability."""
+        """The choices at a depth where the rule of ``race`` took ``token``, with its log-probability ``score``."""
         found = [Choices([token], [score])]
         return (self._calibrated(found, depth) if self._calibration else found)[0]
 
@@ -168,7 +169,7 @@ class ChildSampler:
         return 1.0 if self._params.greedy else float(clipped_temperature(self._params))
 
     def _noise(self, depth: int, columns: int) -> NDArray[np.float32] | None:
-        """The noise of a depth's position for the columns of the logits; None where the likeliest are taken."""
+        """The noise at a depth for the columns of the logits; None if children are ranked by likelihood."""
         if self._by_likelihood:
             return None
         return self._draws.race_noise(columns if self._vocabulary is None else self._vocabulary.columns, depth=depth)

@@ -1,4 +1,4 @@
-"""Packing drafts in the making into one forward pass of a draft model."""
+"""Packs drafts under construction into one forward pass of a draft model."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from outrider.verify.arrays import Array
 
 @dataclass(frozen=True)
 class Feed:
-    """Tokens one sequence brings to a forward pass."""
+    """The tokens of one sequence in a forward pass."""
 
     slot: int
-    start: int  # the cache row of the first
+    start: int  # the cache row of the first token
     tokens: Sequence[int]
     positions: Sequence[int]
     mask: NDArray[np.bool_] | None = None  # as in ``Span``
-    scored: int = 1  # how many of the last ones need logits
-    above: Sequence[int] = ()  # of draft nodes: which row of the draft each continues; -1: the request's last token
+    scored: int = 1  # the number of last tokens that need logits
+    above: Sequence[int] = ()  # the draft row of each node's parent; -1: the request's last token
 
 
 def run(model: Model, cache: KVCache, feeds: Sequence[Feed], layers: int | None = None) -> list[Array]:
-    """One forward pass over all feeds, whose rows the cache has set aside: the logits [scored, vocab] of each."""
+    """One forward pass over all feeds: the logits [scored, vocab] of each. The cache already has room for the rows."""
     batch = pack([_input(feed) for feed in feeds], layers=layers)
     logits: Array = model.forward(batch, cache).logits
     ends = [*accumulate((feed.scored for feed in feeds), initial=0)]

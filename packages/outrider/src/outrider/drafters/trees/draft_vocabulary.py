@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from outrider.verify.arrays import Floats
 
 FAR = -1e4
-"""The logit of tokens outside: never drawn unless the request's options rule out all others."""
+"""The logit of tokens outside the draft vocabulary: never drawn unless the options rule out all other tokens."""
 
 
 @dataclass(frozen=True)
 class DraftVocabulary:
-    """Which of the target's tokens a source scores.
+    """The target's tokens that a source scores.
 
     ::
 
@@ -27,7 +27,7 @@ class DraftVocabulary:
     size: int  # columns of the target's head
 
     def full(self, logits: Floats) -> Floats:
-        """[n, m] -> float32 [n, size]."""
+        """Logits over the target's vocabulary: [n, m] -> float32 [n, size]."""
         everything = np.full((len(logits), self.size), FAR, np.float32)
         everything[:, self.columns] = logits
         return everything

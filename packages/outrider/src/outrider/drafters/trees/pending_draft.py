@@ -1,4 +1,4 @@
-"""Drafts in the making, with their rows in a cache: chains and trees that models grow level by level."""
+"""Chains and trees that a draft model grows level by level, with their rows in its cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outrider.verify.tree import path_to
 
 
 class PendingDraft:
-    """A request's draft in the making; its nodes lie in the cache in the order in which they were looked behind.
+    """A request's draft under construction; its nodes lie in the cache in the order of their expansion.
 
     ::
 
@@ -36,69 +36,69 @@ class PendingDraft:
         vocabulary: DraftVocabulary | None = None,
         calibration: Calibration = (),
     ) -> None:
-        """``nodes``: the most it may have.
-
+        """
         Args:
-            learned: what ``tree="learned"`` is made from.
-            vocabulary: which tokens the logits are of, if not all of the target's.
-            calibration: what their probabilities are worth.
+            nodes: the most nodes of the draft.
+            learned: the source's acceptance, for ``tree="learned"``.
+            vocabulary: the tokens that the logits score; None: all of the target's.
+            calibration: of the scores.
         """
         self.request, self.slot = request, slot
         self._tree: TreeBuilder = make_tree_builder(request.speculation, nodes, request.depth_limit, learned)
         self._sampler = ChildSampler(
             request, ranks=self._tree.ranks, vocab_size=vocab_size, vocabulary=vocabulary, calibration=calibration
         )
-        self._row: dict[int, int] = {}  # of each node fed, counted from the request's last token
+        self._row: dict[int, int] = {}  # the cache row of each node fed, counted from the request's last token
         self._nodes = nodes
 
     @property
     def tokens(self) -> Sequence[int]:
-        """Of its nodes so far."""
+        """The tokens of the nodes so far."""
         return self._tree.tokens
 
     @property
     def frontier_tokens(self) -> list[int]:
-        """The nodes to look behind next."""
+        """The tokens of the nodes to expand next."""
         return [self._tree.tokens[node] for node in self._tree.frontier]
 
     @property
     def room(self) -> int:
-        """Levels that a chain may yet grow."""
+        """The levels that a chain can still gain."""
         return self._nodes - len(self.tokens)
 
     @property
     def in_order(self) -> bool:
-        """Whether its rows are those of a text: not where it may branch."""
+        """Whether each node's parent is the row before: only for chains."""
         return self.request.speculation.tree is None
 
     @property
     def frontier_size(self) -> int:
-        """Nodes to look behind next, each of which takes a row; 0: the draft is complete."""
+        """The number of nodes to expand next, one cache row each; 0: the draft is complete."""
         return len(self._tree.frontier)
 
     @property
     def end(self) -> int:
-        """The row where its next feed begins."""
+        """The cache row where the next feed begins."""
         return len(self.request.tokens) + len(self._row)
 
     def should_continue(self, source: str) -> bool:
-        """Whether a further level is likely to be worth its time; true where nothing is known."""
+        """Whether a further level is expected to save more time than it costs; true without an estimate."""
         return self.request.should_continue(source, [self._tree.scores_to(node) for node in self._tree.frontier])
 
     def extend(self, logits: Array) -> None:
-        """Grow by a level, from the rows of its last feed (or of the last token): [rows, vocab]."""
+        """Grow by a level, from the logits of the last feed or of the request's last token: [rows, vocab]."""
         self._tree.extend(self._sampler.level(self._tree, logits))
 
     def race(self, columns: int) -> GumbelArgmax | None:
-        """How each level's token is chosen if it is a chain to which logits [columns] say all; None if it is not."""
+        """The rule for each level's token if the draft is a chain chosen from logits [columns] alone; else None."""
         return self._sampler.race(columns) if self.in_order and self.frontier_size else None
 
     def add(self, token: int, score: float) -> None:
-        """Grow a chain by the token that won the ``race`` of its next level."""
+        """Grow a chain by the token that the rule of ``race`` took at the next level."""
         self._tree.extend([self._sampler.winner(len(self.tokens), token, score)])
 
     def feed(self) -> Feed:
-        """The nodes that the draft model is to look behind next."""
+        """The frontier nodes, as input of the draft model's next pass."""
         nodes, start, base, fed = self._tree.frontier, self.end, len(self.request.tokens), len(self._row)
         self._row |= {node: fed + i for i, node in enumerate(nodes)}
         paths = [path_to(self._tree.parents, node) for node in nodes]
@@ -119,7 +119,7 @@ class PendingDraft:
         )
 
     def draft(self, source: str) -> Draft:
-        """What it is by now."""
+        """The draft as grown so far."""
         return self._tree.draft(source)
 
 
@@ -131,12 +131,13 @@ def grow(
     run: Callable[[Sequence[PendingDraft]], Sequence[Array]],
     source: str | None = None,
 ) -> None:
-    """Grow all of them together, a run a level, from the logits [1, vocab] after each request's last token.
+    """Grow all drafts together, one pass per level, from the logits [1, vocab] after each request's last token.
 
     Args:
-        fits: whether there is room for so many more rows of one; where there is not, it stays as it is.
-        run: looks behind the frontier of every draft.
-        source: whose time a run takes, so that none is made that is not likely to pay; None: runs cost nothing.
+        fits: whether the cache has room for a number of further rows of a draft; otherwise that draft ends.
+        run: the logits [frontier, vocab] of every draft, from a pass over their frontiers.
+        source: the source that pays for the passes: a level that would cost more than it saves is not run. None:
+            passes cost nothing.
     """
     growing = list(drafts)
     while growing:
@@ -157,12 +158,12 @@ def grow_parallel(
     levels: Array,
     after: Callable[[int, Sequence[int], Sequence[int]], Array] | None = None,
 ) -> None:
-    """Grow all of them where each depth has one row of logits, whatever the path to it.
+    """Grow all drafts from one row of logits per depth, shared by all paths.
 
     Args:
         levels: float [depths, len(drafts), vocab].
-        after: what nodes add to the logits behind them, [n, vocab], by the level of these, the place in ``drafts`` of
-            each node and its token. None: nothing.
+        after: the logits [n, vocab] to add to the children of n nodes, given the children's level, each node's index
+            in ``drafts`` and its token. None adds nothing.
     """
     place = {id(each): i for i, each in enumerate(drafts)}
     rows_of, level = host(levels), 0
@@ -187,6 +188,6 @@ def grow_parallel(
 
 
 def drafts_of(pending: Iterable[PendingDraft], requests: Sequence[RequestView], source: str) -> list[Draft]:
-    """The drafts in the order of ``requests``; nothing where a request has none."""
+    """The drafts in the order of ``requests``; an empty draft for a request without one."""
     drafts = {each.request.id: each.draft(source) for each in pending}
     return [drafts.get(request.id, EMPTY) for request in requests]

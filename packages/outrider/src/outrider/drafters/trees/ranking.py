@@ -15,11 +15,11 @@ Ranked = tuple[list[int], list[float]]
 
 
 def most_likely(row: Rows, count: int) -> Choices:
-    """The ``count`` largest of log-weights [vocab], the first of equals first, without the impossible ones.
+    """The ``count`` largest log-weights of ``row`` [vocab], without impossible tokens. Ties go to the lower id.
 
     A row with NaN has no choices.
     """
-    best = row.max()  # NaN if there is one
+    best = row.max()  # NaN if any element is NaN
     if not np.isfinite(best):
         return Choices(())
     tokens = largest(row, count).tolist()
@@ -35,11 +35,11 @@ def most_likely_of_each(
     noise: Rows | None = None,
     ids: NDArray[np.int64] | None = None,
 ) -> list[Ranked] | None:
-    """The ``count`` most likely columns of each row [n, columns] at a temperature; of equals the first.
+    """The ``count`` most likely columns of each row [n, columns] at a temperature; ties go to the first column.
 
     Args:
         noise: [columns], added to every row's log-weights.
-        ids: [columns], names to give the columns, instead of their numbers.
+        ids: [columns], returned instead of the column numbers.
 
     Returns:
         None if the largest logit of a row is not finite.

@@ -48,7 +48,7 @@ def make_verifier(speculation: SpeculationParams) -> Verifier:
 VERIFIERS: Mapping[str, Verifier] = MappingProxyType(
     {name: make(SpeculationParams()) for name, make in _MAKERS.items()}
 )
-"""By the name used in ``SpeculationParams.verifier``, with the default parameters of those that have any."""
+"""Verifiers with default parameters, by their name in ``SpeculationParams.verifier``."""
 
 
 __all__ = [

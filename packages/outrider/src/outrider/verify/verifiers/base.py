@@ -1,4 +1,4 @@
-"""What verifiers and the drafting side have in common."""
+"""The verifier protocol, and how draft sources draw tokens for a verifier."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from outrider.verify.noise import Noise, Purpose, largest
 
 
 class Siblings(Enum):
-    """How the children of a node are drawn, where a draft has ``q_logits``."""
+    """How the children of a node are drawn if the draft has ``q_logits``."""
 
     INDEPENDENT = "independent"
     WITHOUT_REPLACEMENT = "without replacement"
     GREEDY = "greedy"
-    """The most likely tokens for all but one, and one drawn from the rest (Hu et al. 2025, section 5)."""
+    """The ``count - 1`` most likely tokens, and one token drawn from the rest (Hu et al. 2025, section 5)."""
 
 
 class Verifier(Protocol):
@@ -30,9 +30,9 @@ class Verifier(Protocol):
     Args of a call:
         draft: the proposal.
         p: the target's rows for this draft.
-        noise: the request's.
-        position: the step's base, the absolute position of the first token to be decided. It grows by at least
-            one per step, so that a key (position, node) never repeats.
+        noise: the request's random numbers.
+        position: the absolute position of the step's first token. It grows by at least one per step, so that no
+            key (position, node) repeats.
     """
 
     @property
@@ -40,12 +40,12 @@ class Verifier(Protocol):
 
     @property
     def exact(self) -> bool:
-        """False for lossy rules, which say so in results and statistics."""
+        """Whether the output has the target's distribution; results and statistics report a lossy rule."""
         ...
 
     @property
     def shares_noise(self) -> bool:
-        """Whether drafters draw with the noise of the token's own position, as the target will (coupled draws)."""
+        """Whether drafters draw a token with the noise that the target uses at its position (coupled draws)."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class Verifier(Protocol):
 
     @property
     def siblings(self) -> Siblings:
-        """How the children of a node are to be drawn: see ``DraftSampler.siblings``."""
+        """How drafters draw the children of a node: see ``DraftSampler.siblings``."""
         ...
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict: ...
@@ -63,7 +63,7 @@ class Verifier(Protocol):
 
 @dataclass(frozen=True)
 class Drawn:
-    """Children of one node, and of each the log-weights it was drawn from: float32 [vocab]."""
+    """The children of one node, each with the log-weights it was drawn from: float32 [vocab]."""
 
     tokens: list[int]
     rows: list[Floats]
@@ -71,7 +71,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class DraftSampler:
-    """Samples the draft tokens of one request in one step, so that a draft source need not know the verifier."""
+    """Draws the draft tokens of one request in one step as its verifier requires."""
 
     noise: Noise
     base: int  # absolute position of the step's first token
@@ -82,28 +82,28 @@ class DraftSampler:
     def draw(self, log_weights: Array, *, depth: int, node: int) -> int:
         """Draw node ``node`` of the draft, ``depth`` edges below the root's children, from log-weights [vocab].
 
-        With shared noise the draw uses the position's own noise, with which the target will draw: the two agree more
-        often than independent draws. Without, it comes from a stream of its own: rejection needs a draft that is
-        independent of its accept test and of its recovered token.
+        With shared noise, the draft and the target draw with the same random numbers, and so agree more often than
+        independent draws. Otherwise the draft has a random stream of its own: rejection sampling requires a draft
+        that is independent of the accept test and of the recovered token.
         """
         if self.shares_noise:
             return self.noise.draw(log_weights, self.base + depth)
         return self.noise.draw(log_weights, self.base, Purpose.DRAFT, node)
 
     def siblings(self, log_weights: Array, count: int, *, depth: int, node: int) -> Drawn:
-        """Draw up to ``count`` children of one node, nodes ``node`` and following of the draft.
+        """Draw up to ``count`` children of one node, which become nodes ``node`` and following of the draft.
 
-        Without replacement they are the Gumbel-top-k (Kool et al. 2019, "Stochastic beams"), in the order in which
-        they were drawn: the first is what ``draw`` gives. Greedy ones begin with the token drawn. There are fewer than
-        ``count`` where fewer tokens are possible. Independent children may be equal.
+        Without replacement, the children are the Gumbel-top-k in the order drawn (Kool et al. 2019, "Stochastic
+        beams"), and the first equals the result of ``draw``. Greedy children begin with the drawn token. Independent
+        children may be equal. There are fewer than ``count`` children if fewer tokens are possible.
 
-        A draft with ``q_logits`` has all of them as nodes, in this order, duplicates too, each with its row: a child
-        left out or added because of what was drawn is no longer a draw from ``q``. Drafts that choose among tokens
-        they have drawn, or merge them, leave ``q_logits`` out (docs/algorithms/iterative.md).
+        A draft with ``q_logits`` has every child as a node, in this order and with its row, duplicates included:
+        selecting children by their tokens would change their distribution ``q``. A draft that selects or merges
+        drawn tokens has no ``q_logits`` (docs/algorithms/iterative.md).
         """
         if count < 1:
             return Drawn([], [])
-        weights = host(log_weights)  # what drafts hold, whatever a source has drawn from
+        weights = host(log_weights)  # drafts hold NumPy arrays
         if self.sibling_sampling is Siblings.GREEDY:
             return self._greedy(weights, count, depth=depth, node=node)
         if self.sibling_sampling is Siblings.INDEPENDENT:
@@ -115,24 +115,24 @@ class DraftSampler:
         return Drawn(tokens, [weights] * len(tokens))
 
     def _greedy(self, log_weights: Floats, count: int, *, depth: int, node: int) -> Drawn:
-        """One child drawn from all but the ``count - 1`` most likely tokens, which follow it."""
+        """The ``count - 1`` most likely tokens, preceded by a token drawn from all others."""
         if not np.isfinite(log_weights.max()):
-            self.draw(log_weights, depth=depth, node=node)  # which raises
+            self.draw(log_weights, depth=depth, node=node)  # raises NumericalError
         best = largest(log_weights, count)
         sure = best[: count - 1]
         certain = np.full((len(sure), len(log_weights)), -np.inf, np.float32)
         certain[np.arange(len(sure)), sure] = 0.0
-        if len(best) < count:  # these are all there are
+        if len(best) < count:  # no other token is possible
             return Drawn(sure.tolist(), list(certain))
         left = log_weights.copy()
         left[sure] = -np.inf
         return Drawn([self.draw(left, depth=depth, node=node), *sure.tolist()], [left, *certain])
 
     def race_noise(self, tokens: NDArray[np.int64] | int, *, depth: int) -> NDArray[np.float32]:
-        """What the target adds to log-weights at this depth before it takes the largest: float32, one for each token.
+        """The Gumbel noise that the target adds to log-weights at this depth before its arg-max: float32 [tokens].
 
-        ``tokens``: ids; or so many, from 0 on. Where noise is shared only: the others must not look at the noise that
-        decides on them.
+        ``tokens``: token ids, or their number if the ids count from 0. Requires ``shares_noise``: other verifiers need
+        drafts that do not depend on the noise of the accept test.
         """
         assert self.shares_noise
         if isinstance(tokens, int):

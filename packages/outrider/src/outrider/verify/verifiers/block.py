@@ -13,11 +13,11 @@ from outrider.verify.verifiers.residual import log_weights_of, q_row, require_ch
 
 
 class BlockVerifier:
-    """Keep the longest prefix that may be kept, where rejection stops at the first token refused.
+    """Keep the longest prefix whose accept test succeeds; rejection sampling stops at the first refused token.
 
-    ``weight`` is the probability with which the tokens so far are to be kept, ``min(1, weight p(x) / q(x))`` along
-    the chain: an ``x`` with p > q makes good for one before it with p < q, which rejection never allows. Each
-    prefix has an accept test of its own, of which the last to succeed counts:
+    ``weight`` is the probability of keeping the prefix, updated by ``min(1, weight p(x) / q(x))`` along the chain.
+    A token with p > q compensates for an earlier token with p < q, unlike in rejection sampling. Each prefix has an
+    accept test of its own, and the longest accepted prefix is kept:
 
     ::
 
@@ -25,7 +25,8 @@ class BlockVerifier:
         keep it with probability  spare / (spare + 1 - weight), and the whole chain with probability weight
         recover from norm(max(0, weight p - q))
 
-    Exact under the conditions of rejection, and never expected to keep fewer tokens (docs/algorithms/block.md).
+    Exact under the conditions of rejection sampling. The expected number of kept tokens is at least that of
+    rejection sampling (docs/algorithms/block.md).
     """
 
     name = "block"
@@ -38,14 +39,14 @@ class BlockVerifier:
         """Raises ConfigError for a draft with branches."""
         require_chain(draft, self.name)
         n, kept, weight = len(draft), 0, 1.0
-        left: NDArray[np.float64] | None = None  # what follows the prefix kept so far; None: nothing was judged
+        left: NDArray[np.float64] | None = None  # unnormalised distribution of the token after the kept prefix
         for node, token in enumerate(draft.tokens):
             p_row = p.probs(node)
             q = q_row(draft, node, p_row.shape[0])
             after = np.maximum(weight * p_row - q, 0.0)
             spare = float(after.sum())
-            # weight = 1 is always kept: then spare = 0 means p = q, where the formula is 0 / 0 and any answer is
-            # right, as such a prefix never is the longest.
+            # A prefix with weight = 1 is always kept. Then spare = 0 means p = q: the formula is 0 / 0, and either
+            # decision is right, because the next prefix is kept too.
             if weight == 1.0 or _uniform(noise, position, node) * (spare + 1 - weight) < spare:
                 kept, left = node, after if spare > 0 else p_row
             weight = min(1.0, weight * float(p_row[token]) / float(q[token]))
@@ -58,5 +59,5 @@ class BlockVerifier:
 
 
 def _uniform(noise: Noise, position: int, length: int) -> float:
-    """For the accept test of the prefix of this length, at least 1: keyed by its last node."""
+    """The random number of the accept test for the prefix of ``length >= 1`` tokens, keyed by its last node."""
     return noise.uniform(position, Purpose.ACCEPT, length - 1)

@@ -1,4 +1,4 @@
-"""Rules that change the distribution, and say so: lenience and typical acceptance."""
+"""Lossy verifiers, which change the distribution of the output: lenience and typical acceptance."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from outrider.verify.verifiers.recursive import Recursive
 class Lenient:
     """Rejection with ``q`` scaled down: accept with probability min(1, p / (l q)) (Leviathan et al. 2023, A.5).
 
-    No token is emitted with more than ``1 / l`` times its probability (docs/algorithms/lenient.md). A greedy
-    request has a one-hot ``p``, where that would change nothing; there it accepts the likeliest child with
-    ``p(x) >= l max(p)``, ``p`` being taken before temperature.
+    No token is emitted with more than ``1 / l`` times its probability (docs/algorithms/lenient.md). For a greedy
+    request ``p`` is one-hot, and the rule would change nothing. There the verifier accepts the likeliest child with
+    ``p(x) >= l max(p)``, where ``p`` is the distribution before temperature.
     """
 
     lenience: float
@@ -54,11 +54,11 @@ class Lenient:
 
 @dataclass(frozen=True)
 class Typical:
-    """Accept what is not unlikely: p(x) > min(threshold, alpha exp(-H(p))) (Cai et al. 2024, Medusa).
+    """Accept a token with p(x) > min(threshold, alpha exp(-H(p))) (Cai et al. 2024, Medusa).
 
-    The surer the target (the lower its entropy H, in nats), the likelier a token has to be. Of all paths accepted
-    the longest is kept, the likeliest of equally long ones. Nothing bounds how far the output is from ``p``, but at
-    temperature 0 it is greedy decoding's: a one-hot ``p`` leaves one token above the threshold.
+    The bound rises as the target's entropy H (nats) falls. The longest accepted path is kept, the likeliest among
+    equally long paths. The distance of the output's distribution from ``p`` has no bound. At temperature 0 the output
+    is that of greedy decoding, because a one-hot ``p`` has one token above the threshold.
     """
 
     threshold: float
@@ -72,7 +72,7 @@ class Typical:
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
         below = children(draft.parents)
         accepted: list[tuple[tuple[int, ...], float]] = [((), 0.0)]  # paths, with their log-probabilities
-        for path, score in accepted:  # which grows meanwhile
+        for path, score in accepted:  # the loop appends to the list
             row = 1 + path[-1] if path else 0
             if below[row]:
                 probs = p.probs(row)
@@ -87,6 +87,6 @@ class Typical:
 
 
 def _entropy(probs: NDArray[np.float64]) -> float:
-    """In nats."""
+    """The entropy of ``probs`` [vocab], in nats."""
     possible = probs[probs > 0]
     return -float((possible * np.log(possible)).sum())

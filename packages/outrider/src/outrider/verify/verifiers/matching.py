@@ -34,7 +34,7 @@ class Matching:
 
 
 def _child(draft: Draft, node: int, token: int) -> int | None:
-    """The first child of a node, -1 the root, that carries a token. Children come behind their parents."""
+    """The first child of ``node`` (-1: the root) with this token, or None. Children come after their parents."""
     for i in range(node + 1, len(draft.tokens)):
         if draft.parents[i] == node and draft.tokens[i] == token:
             return i

@@ -1,8 +1,8 @@
-"""Recursive rejection: judge a node's children one after another, each against what the others left of p.
+"""Recursive rejection sampling: test a node's children one after another, each against the residual of ``p``.
 
-With one child a node it is speculative sampling (Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm
-2). With several it is iterative speculative sampling, SpecInfer (Miao et al. 2024, algorithm 2) or Sequoia (Chen
-et al. 2024, algorithm 2), which differ only in how children are drawn and in which order they are judged.
+With one child per node it is speculative sampling (Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm
+2). With several children it is iterative speculative sampling, SpecInfer (Miao et al. 2024, algorithm 2) or Sequoia
+(Chen et al. 2024, algorithm 2): the three differ only in how children are drawn and in the order of the tests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from outrider.verify.verifiers.residual import log_weights_of, q_row, require_ch
 
 @dataclass(frozen=True)
 class Recursive:
-    """At each node, starting with ``left = p``, for each child ``x`` and the distribution ``q`` it was drawn from:
+    """At each node, starting with ``left = p``, for each child ``x`` drawn from a distribution ``q``:
 
     ::
 
@@ -32,20 +32,20 @@ class Recursive:
         else                                       left = norm(max(0, left - q)), next child
         no child is left                           emit a token drawn from ``left``, and stop
 
-    After a child is refused, ``left`` is what the emitted token has yet to follow for its law to be ``p``, so the
-    next child is judged as if ``left`` were the target: exact by induction, if each token was drawn from its row of
-    ``q`` given the tokens above it and the siblings judged before it, or chosen in any way that does not look at this
-    step's ACCEPT, RECOVER and ORDER noise where it has no ``q`` (docs/algorithms/iterative.md has both in full).
+    After a child is refused, the emitted token must follow ``left`` for its distribution to be ``p``, so the next
+    child is tested as if ``left`` were the target. The result is exact by induction if each token was drawn from its
+    row of ``q`` given its ancestors and its earlier siblings. A token without ``q`` may be chosen in any way that
+    does not depend on this step's ACCEPT, RECOVER and ORDER noise (proofs: docs/algorithms/iterative.md).
     """
 
     name: str
     siblings: Siblings = Siblings.WITHOUT_REPLACEMENT
-    """Without replacement each was drawn from its ``q`` without the tokens of those before it."""
+    """Without replacement, each sibling was drawn from its ``q`` without the tokens of its earlier siblings."""
     shuffled: bool = False
-    """Judge siblings in random order, which needs them drawn independently, instead of the draft's."""
+    """Test siblings in random order instead of the draft's order; requires independent siblings."""
     takes_trees: bool = True
     lenience: float = 1.0
-    """Below 1 accept with probability min(1, left / (lenience q)), which is not exact (``lossy.Lenient``)."""
+    """Accept with probability min(1, left / (lenience q)); not exact below 1 (``lossy.Lenient``)."""
     exact: ClassVar[bool] = True
     shares_noise: ClassVar[bool] = False
 
@@ -67,14 +67,14 @@ class Recursive:
     def _judge(
         self, draft: Draft, siblings: Sequence[int], p: NDArray[np.float64], noise: Noise, position: int
     ) -> tuple[int | None, NDArray[np.float64]]:
-        """The sibling that was accepted, if one was, and what the refused ones left of ``p``: float64 [vocab]."""
+        """The accepted sibling or None, and the residual of ``p`` after the refused siblings: float64 [vocab]."""
         left = p
         refused: list[int] = []
         for node in self._order(siblings, noise, position):
             token = draft.tokens[node]
             q = q_row(draft, node, left.shape[0], taken=() if self.siblings is Siblings.INDEPENDENT else refused)
             u = noise.uniform(position, Purpose.ACCEPT, node)
-            # u < left/q without the division: q may be so small that it overflows, and left = 0 is never accepted.
+            # u < left/q without the division, which overflows for a tiny q. A token with left = 0 is never accepted.
             if u * (self.lenience * float(q[token])) < float(left[token]):
                 return node, left
             left = residual(left, q)

@@ -1,4 +1,4 @@
-"""What verifiers that compare ``p`` with ``q`` share: the q of a token, and what a refusal leaves of p."""
+"""Shared by verifiers that compare ``p`` with ``q``: the ``q`` of a draft token, and the residual of ``p``."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Probs = NDArray[np.float64]  # [vocab]
 
 
 def q_row(draft: Draft, node: int, vocab: int, taken: Sequence[int] = ()) -> Probs:
-    """The distribution to hold against a draft token: float64 [vocab].
+    """The distribution ``q`` of the draft token at ``node``: float64 [vocab].
 
-    One-hot if the draft has no ``q_logits``, and also if its row cannot be true: not normalisable, or zero at the very
-    token it is said to have produced. The one-hot rule keeps the output exact for a token chosen in whatever
-    way, so a broken row costs acceptance, not correctness.
+    One-hot if the draft has no ``q_logits``, or if its row is invalid: not normalisable, or zero at the drafted
+    token. A one-hot ``q`` keeps the output exact however the token was chosen, so an invalid row costs acceptance,
+    not correctness.
 
     Args:
-        taken: tokens that could not be drawn any more. One drawn all the same, a duplicate, gets the one-hot row.
+        taken: tokens excluded from the draw. A draft token among them (a duplicate) gets the one-hot row.
     """
     token = draft.tokens[node]
     if draft.q_logits is not None:
         row = draft.q_logits[node]
         gone = [i for i in taken if i < row.shape[0]]
-        if gone:  # masked before normalising: subtracting their mass from 1 would cancel where it is nearly all
+        if gone:  # masked before normalising: 1 minus their mass would cancel if their mass is nearly 1
             row = row.copy()
             row[gone] = -np.inf
         q = probs(row)
@@ -41,17 +41,17 @@ def q_row(draft: Draft, node: int, vocab: int, taken: Sequence[int] = ()) -> Pro
 
 
 def _fitted(q: Probs, vocab: int) -> Probs:
-    """``q`` over as many tokens as ``p``: heads may be padded differently, and p is zero there."""
+    """``q`` cut or zero-padded to the length of ``p``: LM heads differ in padding, where ``p`` is zero."""
     return q if len(q) == vocab else np.pad(q, (0, max(0, vocab - len(q))))[:vocab]
 
 
 def residual(p: Probs, q: Probs) -> Probs:
-    """norm(max(0, p - q)), which is left of ``p`` once a token drawn from ``q`` was refused: float64 [vocab] each.
+    """norm(max(0, p - q)), the residual of ``p`` after a token drawn from ``q`` was refused: float64 [vocab] each.
 
-    A refusal means p < q at the refused token, so there is mass elsewhere where p > q, except by rounding. Both
-    rows sum to 1 within vocab * 2**-53; if no p exceeds its q, then refusals, which have probability
-    sum(max(0, q - p)), happen less than once in 2**52 / vocab draws. Going on with p then moves the distribution
-    by no more than that. Dividing by a small sum magnifies the rounding of p - q as much as it is unlikely.
+    A refusal means p < q at the refused token, so p > q at some other token, except by rounding. Both rows sum to 1
+    within vocab * 2**-53. If no p exceeds its q, refusals have probability sum(max(0, q - p)), less than
+    vocab / 2**52, and returning p moves the distribution by no more than that. Dividing by a small sum magnifies the
+    rounding of p - q by the inverse of the probability of the refusal.
     """
     left = np.maximum(p - q, 0.0)
     total = left.sum()
@@ -60,7 +60,7 @@ def residual(p: Probs, q: Probs) -> Probs:
 
 def log_weights_of(p: Probs) -> Floats:
     """Log-weights to draw from, largest 0: float64 [vocab], not all zero -> float32 [vocab]."""
-    with np.errstate(divide="ignore"):  # log 0 is what is meant
+    with np.errstate(divide="ignore"):  # log 0 = -inf is intended
         weights: Floats = np.log(p / p.max()).astype(np.float32)
     return weights
 

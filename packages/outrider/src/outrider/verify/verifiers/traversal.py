@@ -18,43 +18,44 @@ from outrider.verify.verifiers.residual import log_weights_of, q_row
 
 @dataclass(slots=True)
 class _Row:
-    """A node whose children are being judged, or the root."""
+    """The root, or a node whose children are being tested."""
 
     node: int  # -1: the root
-    q: NDArray[np.float64] | None  # what the node was drawn from: float64 [vocab]
-    weight: float  # the probability with which its path is to be kept, as things stand
-    left: NDArray[np.float64]  # what the token after it has yet to follow: float64 [vocab]
-    below: list[int]  # children not judged yet, the next one last
-    refused: list[int] = field(default_factory=list)  # tokens of children
+    q: NDArray[np.float64] | None  # the distribution the node was drawn from: float64 [vocab]; None for the root
+    weight: float  # the probability of keeping its path, given the tests so far
+    left: NDArray[np.float64]  # the residual distribution of the token after the node: float64 [vocab]
+    below: list[int]  # children not tested yet, the next child last
+    refused: list[int] = field(default_factory=list)  # tokens of refused children
 
     def refuse(self, token: int, q: NDArray[np.float64]) -> None:
-        """The child ``token``, drawn from ``q``, is not kept, nor is anything below it."""
+        """Refuse the child ``token``, drawn from ``q``, and its whole subtree."""
         after = np.maximum(self.weight * self.left - q, 0.0)
         spare = float(after.sum())
         if spare > 0:
             self.left = after / spare
-            self.weight = spare / (spare + (1 - self.weight))  # in this order never above 1
-        elif self.weight < 1:  # with weight 1 it means left = q, where refusals have probability 0
+            self.weight = spare / (spare + (1 - self.weight))  # this order of operations never rounds above 1
+        elif self.weight < 1:  # weight 1 and spare 0 mean left = q, where refusals have probability 0
             self.weight = 0.0
         self.refused.append(token)
 
 
 @dataclass(frozen=True)
 class Traversal:
-    """Keep a path by its probability as a whole, the longest first: block verification on trees.
+    """Test whole paths, the longest first: block verification on trees.
 
-    ``weight`` is the probability with which the path to a node is to be kept: 1 at the root, and for a child ``x``
-    of a node ``min(1, weight left(x) / q(x))``. All that is below a node is judged before it, child by child. Where
-    nothing is kept of a child,
+    ``weight`` is the probability of keeping the path to a node: 1 at the root, ``min(1, weight left(x) / q(x))`` for
+    a child ``x``. The subtree of a node is tested before the node, child by child. If no node of a child's subtree
+    is kept,
 
     ::
 
         spare  = sum(max(0, weight left - q)),   left = norm(max(0, weight left - q))
         weight = spare / (spare + 1 - weight),   q loses x, as siblings are drawn without replacement
 
-    and where nothing is kept of any child, the node is kept with probability ``weight``, and the token after it drawn
-    from ``left``. Exact under the conditions of Sequoia. On a chain it is ``Block`` (docs/algorithms/traversal.md).
-    Where siblings are greedy, no rule keeps a child with a higher probability (docs/algorithms/univer.md).
+    If no child's subtree keeps a node, the node is kept with probability ``weight``, and the next token is drawn from
+    ``left``. Exact under the conditions of Sequoia. On a chain it equals block verification
+    (docs/algorithms/traversal.md). With greedy siblings, no rule keeps a child with a higher probability
+    (docs/algorithms/univer.md).
     """
 
     name: str
