@@ -12,17 +12,17 @@ MAX_MATCH = 8  # longer matches predict no better: among matches of this length 
 
 
 def max_copy(match: int) -> int | None:
-    """How many tokens a match of so many is trusted for; None is no limit.
+    """The most tokens to copy after a match of ``match`` tokens; None: no limit.
 
-    On Spec-Bench summaries a copied token was kept 28% of the time after a match of one, 46 after two, 55 after three,
-    81 after eight (benchmarks/log.md, 2026-11-20), and each further token is less likely than the one before. A pass
-    over 4 rows costs as much as one over 1, so even the weakest match may draft three.
+    On Spec-Bench summaries the first copied token was accepted in 28% of cases after a match of one token, 46% after
+    two, 55% after three, 81% after eight (benchmarks/log.md, 2026-11-20). Each further token is less likely. A pass
+    over 4 rows costs as much as a pass over 1, so even the shortest match may copy three.
     """
     return None if match >= MAX_MATCH else 1 + 2 * match
 
 
 def match_confidence(match: int) -> float:
-    """Acceptance of the first token copied after this match length, on Spec-Bench summaries (benchmarks/log.md)."""
+    """The acceptance rate of the first copied token by match length, on Spec-Bench summaries (benchmarks/log.md)."""
     return (0.28, 0.46, 0.55, 0.67, 0.67, 0.67, 0.67, 0.81)[min(match, MAX_MATCH) - 1]
 
 
@@ -97,6 +97,6 @@ class LookupDrafter(SingleRequestDrafter):
         period = len(tokens) - end
         while len(copied) < count:  # the copy reached the end of the text, which repeats with this period
             copied.append(copied[len(copied) - period])
-        # Behind accepted tokens the match is longer by as many.
+        # Each accepted token lengthens the match by one.
         scores = [match_confidence(match + i) for i in range(count)]
         return Draft.chain(copied, source="lookup", scores=scores)

@@ -100,7 +100,7 @@ def predict(after: Sequence[Continuation], path: Sequence[int], own: Sequence[in
             token = path[end - len(own)]
         else:
             continue
-        if token < 0:  # the end of a text in the datastore
+        if token < 0:  # the end of a text of the datastore
             continue
         groups.setdefault(table[match], {}).setdefault(token, []).append(place)
     found: dict[int, Candidate] = {}

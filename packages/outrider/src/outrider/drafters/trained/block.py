@@ -1,4 +1,4 @@
-"""A whole block of tokens from one pass over a layer or two on the target's features (docs/algorithms/dflash.md)."""
+"""Drafts a block of tokens in one pass of decoder layers over the target's features (docs/algorithms/dflash.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outrider.models.batch import Span
 from outrider.verify.arrays import Array, joined, padded, split_rows
 from outrider.verify.draft import Draft
 
-_AT_ONCE = 64  # features of a request that go through the layers together with its block
+_AT_ONCE = 64  # most features of a request in one pass with its block
 
 
 def build(context: DrafterContext) -> Drafter:
@@ -38,12 +38,12 @@ def build(context: DrafterContext) -> Drafter:
 
 
 class BlockDrafter(FeatureDrafter):
-    """A block drafter of DFlash's kind: one pass a step, for the features that wait and for the block behind them.
+    """A block drafter in the manner of DFlash: one pass per step over the waiting features and the block after them.
 
     ::
 
-        cache slot   [ rows of earlier features | rows of new ones | rows of the block: dropped after the pass ]
-        guesses                                   ... token 1        token 2, token 3 ...
+        cache slot   [ rows of earlier features | new features' rows | rows of the block: dropped after the pass ]
+        guesses                                     ... token 1        token 2, token 3 ...
     """
 
     def __init__(
@@ -51,10 +51,11 @@ class BlockDrafter(FeatureDrafter):
     ) -> None:
         """
         Args:
-            runner: of the head's layers.
-            selector: of a head that has one.
-            masks: float [heads, 2, d], added to embedding and feature by a row's offset; zero at offset 0.
-            vocab_size: columns from there are padding.
+            runner: runs the head's layers.
+            selector: the head's, or None.
+            masks: float [heads, 2, d], by a row's offset in the block: added to the embedding and to the feature.
+                Zero at offset 0.
+            vocab_size: logits from this column on are padding.
         """
         self._config, self._vocab_size, self._selector = config, vocab_size, selector
         self._masks = masks
@@ -80,7 +81,7 @@ class BlockDrafter(FeatureDrafter):
         return drafts_of(pending, requests, "dflash")
 
     def _after(self, outputs: Sequence[Array]) -> Callable[[int, Sequence[int], Sequence[int]], Array] | None:
-        """What tokens add to the scores behind them, as ``grow_parallel`` takes it. ``outputs``: [depth, d] of each."""
+        """The argument ``after`` of ``grow_parallel``. ``outputs``: the layers' outputs of each draft, [depth, d]."""
         selector = self._selector
         if selector is None or max(map(len, outputs)) == 1:
             return None
@@ -88,12 +89,12 @@ class BlockDrafter(FeatureDrafter):
         return lambda level, drafts, tokens: selector(tokens, gates[level, list(drafts)])
 
     def _is_ready(self, id: str, depth: int) -> bool:
-        """Whether the logits of the request's first ``depth`` guesses are there."""
+        """Whether the logits of the request's first ``depth`` guesses have been computed."""
         sequence = self._sequences[id]
         return 0 < depth <= len(sequence.logits) and not sequence.waiting
 
     def _run_blocks(self, asked: Sequence[tuple[RequestView, int]]) -> None:
-        """One pass over all waiting features and a block of the depth asked for behind those of each request."""
+        """One pass over the waiting features of every request and a block of the requested depth after them."""
         long = [request for request, _ in asked if self._sequences[request.id].num_waiting > _AT_ONCE]
         self._run_waiting(long, leave=1)
         fed: list[tuple[FeatureSequence, int]] = []
@@ -101,8 +102,8 @@ class BlockDrafter(FeatureDrafter):
         tokens: list[int] = []
         positions: list[int] = []
         features: list[Array] = []
-        known: list[int] = []  # of each row: which of the features
-        offsets: list[int] = []  # of each row behind the last feature of its request; 0: a row of the text
+        known: list[int] = []  # the feature index of each row
+        offsets: list[int] = []  # the offset of each row from the last feature of its request; 0: a row of the text
         scored: list[int] = []
         for request, depth in asked:
             sequence = self._sequences[request.id]

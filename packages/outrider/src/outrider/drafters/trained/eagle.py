@@ -31,14 +31,15 @@ def build(context: DrafterContext) -> Drafter:
 
 
 class EagleDrafter(FeatureDrafter):
-    """EAGLE-1, 2 and 3 (Li et al. 2024, 2024, 2025): which, is a matter of the head's kind and the tree asked for.
+    """EAGLE-1, 2 and 3 (Li et al. 2024, 2024, 2025), depending on the head's kind and the request's tree.
 
-    All features there are, with the tokens behind them, end in the guess that follows the last token. A draft's rows go
-    on with the layer's own outputs for features; when their tokens are accepted the target's features take their place.
+    The layer reads each of the target's features with the token after it, and its last row guesses the token after the
+    last token. Draft rows read the layer's own outputs instead of features. Once their tokens are accepted, the
+    target's features replace these rows.
     """
 
     def __init__(self, runner: HeadRunner, config: HeadConfig, *, vocab_size: int) -> None:
-        """``config``: of the head whose layers ``runner`` runs. ``vocab_size``: columns from there are padding."""
+        """``config``: of the head that ``runner`` runs. ``vocab_size``: logits from this column on are padding."""
         c = config
         self._vocab_size, self._learned, self._calibration = vocab_size, c.acceptance, c.calibration
         self._chain = runner.chain if isinstance(runner, NativeEagle) else None
@@ -68,7 +69,7 @@ class EagleDrafter(FeatureDrafter):
         return PendingDraft(request, slot, budget, self._vocab_size, self._learned, vocabulary, self._calibration)
 
     def _draft_chain(self, each: PendingDraft) -> bool:
-        """Draft a chain for the one request that asked, in one call; False, and nothing done, if that cannot be."""
+        """Draft a chain for a single request in one native call; False, without effect, where that is impossible."""
         chain, sequence = self._chain, self._sequences[each.request.id]
         count, levels = sequence.num_waiting, min(each.room, each.request.depth_limit)
         if chain is None or not (0 < count <= PREFILL_CHUNK and levels > 0):
@@ -94,7 +95,7 @@ class EagleDrafter(FeatureDrafter):
         return self._cache.can_extend(each.slot, rows)
 
     def _grow(self, growing: Sequence[PendingDraft]) -> list[Array]:
-        """Run the layer over a level of all drafts, each node going on from its parent's output."""
+        """The logits [n, vocab] of each draft's level, from a pass that takes each node's parent output as feature."""
         feeds = [each.feed() for each in growing]
         sequences = [self._sequences[each.request.id] for each in growing]
         before = [_rows(sequence.outputs, feed.above) for sequence, feed in zip(sequences, feeds, strict=True)]
@@ -112,6 +113,6 @@ class EagleDrafter(FeatureDrafter):
 
 
 def _rows(outputs: Array, above: Sequence[int]) -> Array:
-    """The outputs [1 + fed, d] that draft rows go on from; -1 is the first."""
+    """The rows of ``outputs`` [1 + fed, d] for the draft rows ``above``; -1 is the first row: [len(above), d]."""
     found: Array = outputs[1 + above[0], None] if len(above) == 1 else outputs[[1 + row for row in above]]
     return found

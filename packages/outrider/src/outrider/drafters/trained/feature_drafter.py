@@ -1,4 +1,4 @@
-"""What drafters have in common whose layers keep a row for each of the target's features (eagle, dflash)."""
+"""The base of drafters whose layers cache a row for each of the target's features (eagle, dflash)."""
 
 from __future__ import annotations
 
@@ -20,49 +20,49 @@ from outrider.verify.arrays import Array, copied, joined
 
 @dataclass(eq=False)
 class FeatureSequence:
-    """What a head knows of one request.
+    """The features and the draft cache of one request.
 
     ::
 
         cache slot   [ rows of the target's features, at ``positions`` | rows of the draft ... ]
-        waiting      features that have not been through the layers yet
+        waiting      features that the layers have not read yet
     """
 
     slot: int
-    positions: list[int] = field(default_factory=list)  # ascending; tokens from a prefix cache have no features
+    positions: list[int] = field(default_factory=list)  # ascending, with gaps: a prefix cache's tokens have no features
     waiting: list[tuple[range, Array]] = field(default_factory=list)  # positions, float [n, width]
-    end: int = 0  # the position behind the last feature
-    outputs: Array = field(default_factory=lambda: np.empty(0))  # [1 + fed, d]: the last row's, the draft rows'
-    logits: Array = field(default_factory=lambda: np.empty(0))  # of the last row, and of a block's: [rows, scored]
+    end: int = 0  # the position after the last feature
+    outputs: Array = field(default_factory=lambda: np.empty(0))  # [1 + fed, d], of the last feature and the draft rows
+    logits: Array = field(default_factory=lambda: np.empty(0))  # [rows, scored], of the last feature and a block's rows
 
     @property
     def num_waiting(self) -> int:
-        """Rows of ``waiting``."""
+        """The number of waiting features."""
         return sum(len(some) for some, _ in self.waiting)
 
     def next(self, count: int) -> tuple[list[int], Array]:
-        """Up to ``count`` of the waiting features and their positions."""
+        """The positions of the first ``count`` waiting features, and the features [n, width]."""
         positions = [p for some, _ in self.waiting for p in some][:count]
         return positions, joined([features for _, features in self.waiting])[:count]
 
     def take(self, positions: list[int]) -> None:
-        """Move these, the first waiting ones, to the rows of the cache."""
+        """Record that the first waiting features, at ``positions``, now have cache rows."""
         self.positions += positions
         done = positions[-1] + 1
         self.waiting = [(some[max(0, done - some[0]) :], f[max(0, done - some[0]) :]) for some, f in self.waiting]
         self.waiting = [(some, f) for some, f in self.waiting if some]
 
     def keep_last(self, count: int) -> None:
-        """Drop what waits but for the last ``count`` rows."""
+        """Drop all but the last ``count`` waiting features."""
         extra = self.num_waiting - count
         while extra > 0:
             some, features = self.waiting.pop(0)
-            if extra < len(some):  # copied, as the rows dropped would be held otherwise
+            if extra < len(some):  # copied, as a view would hold the dropped rows
                 self.waiting.insert(0, (some[extra:], copied(features[extra:])))
             extra -= len(some)
 
     def forget(self, start: int) -> int:
-        """Drop everything from position ``start`` on; the rows that stay."""
+        """Drop everything from position ``start`` on; returns the number of cache rows that stay."""
         del self.positions[bisect_left(self.positions, start) :]
         self.waiting = [(some[: start - some[0]], f[: start - some[0]]) for some, f in self.waiting if some[0] < start]
         return len(self.positions)
@@ -75,14 +75,14 @@ class FeatureDrafter(Drafter):
     """
 
     def __init__(self, runner: HeadRunner, feature_layers: tuple[int, ...], reach: int = 0) -> None:
-        """``reach``: the rows before it that an output of the layers depends on, itself included; 0: all."""
+        """``reach``: the number of last rows that an output of the layers depends on, its own included; 0: all."""
         self.feature_layers, self._reach = feature_layers, reach
         self._runner, self._cache = runner, runner.cache
         self._sequences: dict[str, FeatureSequence] = {}
 
     @property
     def runner(self) -> HeadRunner:
-        """What runs the layers."""
+        """The runner of the layers."""
         return self._runner
 
     @property
@@ -104,11 +104,11 @@ class FeatureDrafter(Drafter):
             self._cache.truncate_to(sequence.slot, sequence.forget(start))
         sequence.end = start + len(features)
         sequence.waiting.append((range(start, sequence.end), features))
-        if self._reach:  # a prompt's first rows are never seen by those to come
+        if self._reach:  # later rows do not depend on the features before these
             sequence.keep_last(self._reach)
 
     def _asked(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> dict[str, tuple[RequestView, int]]:
-        """Requests with their budgets, by id, all of whose tokens but the last have been read."""
+        """By id, the requests with a budget whose tokens have all been read but the last."""
         return {
             request.id: (request, budget)
             for request, budget in zip(requests, budgets, strict=True)
@@ -116,10 +116,10 @@ class FeatureDrafter(Drafter):
         }
 
     def _run_waiting(self, requests: Sequence[RequestView], leave: int = 0) -> set[str]:
-        """Run the layers over waiting features, in shared passes of limited size, but for the last ``leave`` of each.
+        """Run the layers over each request's waiting features but the last ``leave``, in passes of limited size.
 
         Returns:
-            The ids of those there was room for.
+            The ids of the requests whose features fitted into the cache.
         """
 
         def left(request: RequestView) -> bool:
@@ -131,7 +131,7 @@ class FeatureDrafter(Drafter):
         return {request.id for request in requests if not left(request)}
 
     def _run_some(self, requests: Sequence[RequestView], leave: int) -> bool:
-        """One such pass; whether there was room for anything."""
+        """One pass of ``_run_waiting``; whether the cache had room for any feature."""
         fed: list[FeatureSequence] = []
         spans: list[Span] = []
         tokens: list[int] = []
@@ -164,12 +164,12 @@ class FeatureDrafter(Drafter):
         logit_rows: Sequence[int],
         added: Array | None = None,
     ) -> tuple[Array, Array]:
-        """One pass, with room made for its rows: outputs [T, d], and logits of ``logit_rows``. See ``HeadRunner``."""
+        """Make room in the cache and run one pass: outputs [T, d] and the logits of ``logit_rows`` (``HeadRunner``)."""
         for span in spans:
             self._cache.extend(span.slot, span.count)
         return self._runner.run(features, tokens, positions, spans, logit_rows, added)
 
 
 def reach_of(config: HeadConfig) -> int:
-    """How many rows an output of a head's layers depends on, each of which looks back at a window; 0: all."""
+    """The number of rows that an output depends on through all layers' attention windows; 0: all."""
     return config.num_layers * (config.window - 1) + 1 if config.window else 0

@@ -1,4 +1,4 @@
-"""Which trained heads an engine drafts with: those named, and those shipped with the package."""
+"""Loads an engine's trained heads: the heads that its configuration names, and the project's own."""
 
 from __future__ import annotations
 
@@ -27,46 +27,46 @@ from outrider.weights.hub.trained import fetched
 
 
 def head_format(target: HeadTarget) -> Target:
-    """How heads' matrices are held in the native library: in 8 bits, as a draft need not be exact, but with float32."""
+    """The native format of heads' matrices: float32 for a float32 target, else 8 bits, as drafts need not be exact."""
     return "float32" if target.precision == "float32" else "q8_0"
 
 
 def bytes_of_a_weight(target: HeadTarget) -> float:
-    """What a weight of a head takes beside ``target``; in 8 bits, a float16 scale for 32 weights included."""
+    """Bytes per weight of a head of ``target``; 8-bit formats include a float16 scale per 32 weights."""
     native = str(target.device) == "cpu" and library() is not None
     return 34 / 32 if native and head_format(target) == "q8_0" else itemsize(target.dtype)
 
 
 def source_of_head(head: Any) -> str:
-    """The draft source that drafts with ``head``."""
+    """The name of the draft source that uses ``head``."""
     config = head.config
     assert isinstance(config, HeadConfig)
     return _source_of_kind(config.kind)
 
 
 def sources_with_shipped_heads(model: str) -> list[str]:
-    """Sources that have a head shipped for the built-in model of that name."""
+    """The draft sources with a head trained for the built-in model ``model``."""
     return list(dict.fromkeys(_source_of_kind(kind) for kind in shipped_kinds(model)))
 
 
 def target_fingerprint(target: HeadTarget, name: str = "") -> TargetFingerprint:
-    """What a head must have been trained for to draft for ``target``."""
+    """The fingerprint that a head must have been trained for to draft for ``target``."""
     rows = target.embed(fingerprint_rows(target.config.vocab_size))
     return TargetFingerprint.of(target.config, rows, name)
 
 
 PLAIN = "none"
-"""For targets that hear: speech hardly repeats itself, and text sources lost a fifth of the time (docs/speech.md)."""
+"""Default for speech models: speech rarely repeats, and text sources made decoding a fifth slower (docs/speech.md)."""
 
 
 def load_heads(config: EngineConfig, target: HeadTarget, *, progress: bool = False) -> tuple[str, dict[str, Any]]:
-    """The draft that ``config`` comes down to for this target, and its heads by source, not yet packed.
+    """The draft sources of ``config`` for this target (``auto`` resolved), and the heads by source, not yet packed.
 
     Raises:
         ModelFormatError: a head's folder is damaged.
         IncompatibleDraftError: a head was trained for another target.
-        ConfigError: two heads are for one source, or a source has none.
-        ModelNotFoundError, DownloadError: a head that the project trained cannot be had.
+        ConfigError: a source has two heads, or has none.
+        ModelNotFoundError, DownloadError: a head that the project trained cannot be fetched.
     """
     fingerprint = target_fingerprint(target, config.model)
     heads: dict[str, Any] = {}
@@ -100,7 +100,7 @@ def _none_is_shipped(draft: str, config: EngineConfig, found: TargetFingerprint)
 
 
 def head_memory(heads: Mapping[str, Any], target: LoadedModel) -> tuple[int, int]:
-    """Bytes of the heads' weights, and of what they cache of one token."""
+    """Bytes of the heads' weights, and bytes of their cache rows per token."""
     size, weights, row = bytes_of_a_weight(target), 0.0, 0
     for head in heads.values():
         c = head.config
@@ -117,11 +117,11 @@ def _source_of_kind(kind: str) -> str:
 
 
 def _preferred(folders: Mapping[str, Path]) -> dict[str, Path]:
-    """By source the folder of its head; ``folders`` has them by kind, of which a source may have several."""
+    """The preferred head's folder of each source, from folders by kind; a source may have heads of several kinds."""
     return {
         name: folders[kind]
         for name, source in SOURCES.items()
-        for kind in reversed(source.head_kinds)  # the preferred one last, so that it stays
+        for kind in reversed(source.head_kinds)  # the preferred kind comes last and overwrites the others
         if kind in folders
     }
 
@@ -137,12 +137,12 @@ def _load(folder: Path, target: HeadTarget, fingerprint: TargetFingerprint) -> A
 
 
 def is_native(config: HeadConfig, target: HeadTarget | None) -> bool:
-    """Whether the native library drafts with such a head for ``target``; else a backend does."""
+    """Whether the native library runs this head for ``target``; otherwise a backend runs it."""
     fits = config.kind in NATIVE_KINDS and config.head_dim <= 256 and config.head_dim % 2 == 0
     return fits and isinstance(target, NativeLlamaModel)
 
 
 def native_target(target: HeadTarget | None) -> NativeLlamaModel:
-    """``target``, of a head that ``is_native``."""
+    """``target`` as a native model. Requires a head that ``is_native``."""
     assert isinstance(target, NativeLlamaModel)
     return target

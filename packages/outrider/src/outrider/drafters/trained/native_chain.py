@@ -1,7 +1,7 @@
-"""A head's whole chain of draft tokens as one call of the native library (``src/draft.c``).
+"""A head's whole chain of draft tokens in one call of the native library (``src/draft.c``).
 
-A level of a small target's head takes the library less time than the Python between two levels. So where one request
-drafts a chain, the library goes from level to level itself, and asks for leave in between.
+For a small target's head, the Python between two levels takes longer than a level in the library. So for a single
+request's chain, the library runs all levels, and asks Python after each whether to continue.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _NOT_FINITE = 4  # OUTRIDER_NOT_FINITE
 
 
 def takes_chains(config: HeadConfig) -> bool:
-    """Whether the library has all that a head computes around its layers: EAGLE-3 and 3.1 as trained here."""
+    """Whether the library has every operation of a head: true for EAGLE-3 and 3.1 heads as trained here."""
     return config.fuses_layers and not config.norm_before_fc and not config.norm_before_residual
 
 
 class NativeChain:
-    """Drafts chains with the layers of a ``NativeEagle``, which lends it what it has packed."""
+    """Drafts chains with the packed weights of a ``NativeEagle``."""
 
     def __init__(
         self,
@@ -46,15 +46,17 @@ class NativeChain:
         output_norm: int | None,
         ids: NDArray[np.int64] | None,
     ) -> None:
-        """``cache``: the layers' own. ``ids``: int64, the tokens that are scored; None: all.
-
-        ``fc_norms``, ``output_norm``: addresses of weights.
+        """
+        Args:
+            cache: the layers' own.
+            fc_norms, output_norm: addresses of weights.
+            ids: int64, the tokens that the head scores; None: all.
         """
         self._cache, self._view = cache, CacheView(cache)
         self._target, self._embedding = target, target.packed_embedding
         self._hidden = target.config.hidden_size
         self.columns = len(ids) if ids is not None else target.head.outputs
-        """Of the logits."""
+        """The number of logits per row."""
         norms = (ctypes.c_void_p * len(fc_norms))(*fc_norms) if fc_norms else None
         self._held = model, fc, norms, ids
         scale = target.config.embedding_scale
@@ -80,18 +82,18 @@ class NativeChain:
         levels: int,
         found: Callable[[int, float], bool],
     ) -> tuple[Floats, Floats]:
-        """Run the layers over features that wait, then over a chain of up to ``levels`` draft tokens.
+        """Run the layers over the waiting features, then over a chain of up to ``levels`` draft tokens.
 
         Args:
-            features: float [n, layers * d], the target's own.
-            tokens: of each row, the one that follows its feature.
-            positions: of each row's feature.
-            span: of these rows, behind which the cache has room for ``levels - 1`` more.
+            features: float [n, layers * d], the target's.
+            tokens: the token after each row's feature.
+            positions: the position of each row's feature.
+            span: these rows in the cache, which has room for ``levels - 1`` more rows.
             race: how a level's token is chosen.
-            found: gets each token and its log-probability; false ends the chain.
+            found: called with each token and its log-probability; returning false ends the chain.
 
         Returns:
-            What a draft goes on from, and the logits, [1, d] and [1, columns], of the last of the features.
+            The output [1, d] and the logits [1, columns] of the last feature's row.
         """
         features = np.ascontiguousarray(features, np.float32)
         embeddings = None if self._embedding is not None else self._target.embed(np.array(tokens, np.int64))
@@ -99,7 +101,7 @@ class NativeChain:
         ids, at = int64s(tokens), int64s(positions)
         table = array("i", self._cache.table(span.slot, span.start + span.count + levels - 1))
         noise, depth, errors = race.noise(0), 0, list[BaseException]()
-        running: list[ChainStruct] = []  # emptied at the end, as the chain holds ``tell``, which would hold it
+        running: list[ChainStruct] = []  # emptied at the end: breaks the reference cycle with ``tell``
 
         def tell(token: int, score: float) -> int:
             nonlocal noise, depth
@@ -113,7 +115,7 @@ class NativeChain:
                     if noise is not None:
                         noise = race.noise(depth)
                         running[0].noise = None if noise is None else noise.ctypes.data
-            except BaseException as error:  # noqa: BLE001 (raised behind the call: the library cannot pass it on)
+            except BaseException as error:  # noqa: BLE001 (raised after the call: C code cannot propagate it)
                 errors.append(error)
                 return 0
             return 1

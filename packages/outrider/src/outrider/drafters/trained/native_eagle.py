@@ -1,4 +1,4 @@
-"""A head's decoder layers on a CPU: layers, norm and LM head are one call of the native library."""
+"""Runs a head's decoder layers on a CPU: layers, norm and LM head in one call of the native library."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ __all__ = ["NativeEagle"]
 
 
 class NativeEagle:
-    """A model of a few layers whose inputs are features; a ``HeadRunner``."""
+    """A ``HeadRunner`` on the native library: a model of a few layers that reads features."""
 
     def __init__(self, head: HeadWeights, target: NativeLlamaModel, cache: CacheSpec) -> None:
-        """The weights of ``head`` are packed; it is not needed afterwards. ``cache``: what the layers' own is like."""
+        """Packs the weights of ``head``. ``cache``: the specification of the layers' own cache."""
         c = head.config
         self._target, self._hidden, self._library = target, c.hidden_size, native_library()
         self.context = target.context
@@ -52,7 +52,7 @@ class NativeEagle:
         self._head, self._format = head, head_format(target)
         self._fc = self._pack(head["fc.weight"], head.get("fc.bias"))
         self._eps = c.rms_norm_eps
-        self._held: list[NativeWeight | Floats] = []  # what the structs point to
+        self._held: list[NativeWeight | Floats] = []  # keeps the memory that the structs point to
         self._input_norm = self._vector("input_norm")
         self._stream_norm = self._vector("layers.0.hidden_norm") if c.norm_before_residual else None
         self._fc_norms = [self._vector(f"fc_norm.{i}") for i in range(len(c.feature_layers) if c.fc_norm else 0)]
@@ -78,7 +78,7 @@ class NativeEagle:
             head=ctypes.addressof(self._lm_head.struct),
         )
         self.chain = self._chain() if takes_chains(c) else None
-        """Drafts a chain in one call, where the library can."""
+        """Drafts a chain in one call; None for heads that the library cannot run so."""
 
     def _chain(self) -> NativeChain:
         ids = None if self.vocabulary is None else np.ascontiguousarray(self.vocabulary.columns)
@@ -88,7 +88,7 @@ class NativeEagle:
         return pack_array(weight, self._format, bias=bias, context=self.context)
 
     def _pack_lm_head(self) -> NativeWeight:
-        """What scores hidden states: an LM head of its own, or the target's rows of the draft vocabulary."""
+        """The LM head: the head's own, or the target's, reduced to the rows of the draft vocabulary."""
         own, ids = self._head.get("lm_head.weight"), self._head.draft_ids
         if own is not None:
             return self._pack(own)
@@ -121,7 +121,7 @@ class NativeEagle:
         return packed.struct
 
     def _vector(self, name: str) -> int | None:
-        """The address of a norm's weight; None, which norms nothing, where the head has no such norm."""
+        """The address of a norm's weight; None if the head does not have this norm."""
         weight = self._head.get(f"{name}.weight")
         if weight is None:
             return None
@@ -141,7 +141,7 @@ class NativeEagle:
         return self._fc(features)
 
     def _normed(self, x: Floats, weight: int | None) -> Floats:
-        """The RMS norm of x: [n, d], with the weight at an address."""
+        """The RMS norm of ``x`` [n, d]. ``weight``: the address of the weight [d]; None: all ones."""
         return norm_rows(self.context, x, weight, self._eps)
 
     def run(

@@ -1,4 +1,4 @@
-"""What runs a head's decoder layers for its drafter: the native library where its target is, else a backend."""
+"""The protocol that runs a head's decoder layers for its drafter, natively for a native target, else in a backend."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ __all__ = ["HeadRunner"]
 
 
 class HeadRunner(Protocol):
-    """Runs the layers over rows of any number of requests, and keeps their keys and values.
+    """Runs the layers over rows of any number of requests, and caches their keys and values.
 
-    Arrays are of the target's kind.
+    Arrays have the type of the target's arrays (NumPy, or the backend's tensors).
     """
 
     cache: KVCache
-    vocabulary: DraftVocabulary | None  # which tokens logits are of; None: all of the target's
+    vocabulary: DraftVocabulary | None  # the tokens that logits score; None: all of the target's
 
     def fuse(self, features: Any) -> Any:
-        """The target's features [n, layers * d], as it hands them out, as ``run`` takes them: [n, d]."""
+        """Turn the target's features [n, layers * d] into the input of ``run``: [n, d]."""
         ...
 
     def run(
         self, features: Any, tokens: Sequence[int], positions: Sequence[int], spans: Sequence[Span],
         logit_rows: Sequence[int], added: Any = None,
     ) -> tuple[Any, Any]:  # fmt: skip
-        """One forward pass, for whose rows ``cache`` has made room.
+        """One forward pass over T rows. ``cache`` already has room for them.
 
         Args:
             features: float [T, d], ``fuse`` of the target's features, or earlier outputs.
-            tokens: of each row, the one that follows its feature.
-            positions: of each row's feature.
-            spans: in the order of the rows.
-            logit_rows: which rows are scored.
-            added: float [T, d], to the tokens' embeddings.
+            tokens: the token after each row's feature.
+            positions: the position of each row's feature.
+            spans: the rows' cache slots, in row order.
+            logit_rows: the rows to score.
+            added: float [T, d], added to the tokens' embeddings.
 
         Returns:
-            outputs a_t [T, d], and logits [len(logit_rows), vocab or draft vocab].
+            outputs [T, d], and logits [len(logit_rows), vocab or draft vocab].
         """
         ...

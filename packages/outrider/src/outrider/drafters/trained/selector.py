@@ -1,4 +1,4 @@
-"""A block drafter's selector: what a token's score gains by the token before it (docs/algorithms/dflash.md)."""
+"""A block drafter's selector: corrects a token's score given the token before it (docs/algorithms/dflash.md)."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ __all__ = ["NativeSelector", "Selector"]
 
 
 class Selector(Protocol):
-    """Arrays are of the target's kind."""
+    """Adds to a token's logit a term for the token before it. Arrays have the type of the target's arrays."""
 
     def gates(self, out: Any, /) -> Any:
-        """How rows weigh the codebooks, from their outputs: [n, d] -> [n, rank]."""
+        """The weights of the codebooks' columns, from rows' outputs: [n, d] -> [n, rank]."""
         ...
 
     def __call__(self, tokens: Sequence[int], by: Any, /) -> Any:
-        """What scores behind target ids [n] gain, [n, scored]. ``by``: [n, rank], gates of the rows that guess."""
+        """The logits to add after the target ids ``tokens`` [n]: [n, scored]. ``by``: gates [n, rank] of the rows."""
         ...
 
 
 class NativeSelector:
-    """The codebooks of a head, packed. A token that the head does not score changes nothing."""
+    """A ``Selector`` with packed codebooks. It adds zero after a token that the head does not score."""
 
     def __init__(self, head: HeadWeights, target: NativeLlamaModel) -> None:
-        """``head`` has a selector."""
+        """``head`` must have a selector."""
         ids = np.arange(head.config.scored) if head.draft_ids is None else head.draft_ids
-        self._row = np.full(target.config.vocab_size, len(ids))  # of each target id; behind all: not scored
+        self._row = np.full(target.config.vocab_size, len(ids))  # codebook row of each target id; len(ids): not scored
         self._row[ids] = np.arange(len(ids))
         self._before = np.concatenate([head["before"], np.zeros_like(head["before"][:1])])
         self._after = pack_array(head["after"], head_format(target), context=target.context)

@@ -33,7 +33,7 @@ class _Row:
         spare = float(after.sum())
         if spare > 0:
             self.left = after / spare
-            self.weight = spare / (spare + (1 - self.weight))  # this order of operations never rounds above 1
+            self.weight = spare / (spare + (1 - self.weight))  # in this order never above 1
         elif self.weight < 1:  # weight 1 and spare 0 mean left = q, where refusals have probability 0
             self.weight = 0.0
         self.refused.append(token)
