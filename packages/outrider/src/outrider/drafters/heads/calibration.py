@@ -1,9 +1,9 @@
-"""What a head's probabilities are worth: how often a guess of probability p turns out to be the target's.
+"""Calibration of a head's probabilities: how often a guess of probability p is the target's token.
 
-At each draft position four numbers (a, b, c, d) make it ``σ(a · logit(p) + b)`` for a row's best guess and
-``σ(c · logit(p) + d)`` for the others (Platt 1999), but no more than for the best: one that leads is right more often
-than its probability lets expect. The order of guesses stays. Scores alone are calibrated, by which drafts are grown and
-granted; the distribution that tokens are drawn from is never touched.
+Each draft position has four numbers (a, b, c, d) (Platt 1999). The best guess of a row has the calibrated probability
+``σ(a · logit(p) + b)``; it has parameters of its own because it is right more often than another guess of equal
+probability. Other guesses have ``σ(c · logit(p) + d)``, but at most that of the best guess, so that the order of
+guesses stays. Only scores are calibrated, which decide how drafts grow. The distribution ``q`` stays.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import math
 from collections.abc import Sequence
 
 Calibration = tuple[tuple[float, float, float, float], ...]
-"""(a, b, c, d) of each draft position, the nearest first; positions beyond are as the last. Empty: scores stay."""
+"""(a, b, c, d) of each draft position, the nearest first; later positions use the last entry. Empty: scores stay."""
 
-_SURE = -1e-9  # the log-probability beyond which a guess is as good as certain
-_LEAST = -80.0  # of an argument of σ, so that exp stays finite
+_SURE = -1e-9  # log-probabilities are clipped to this, so that the logit is finite
+_LEAST = -80.0  # the lowest argument of σ, so that exp stays finite
 
 
 def calibrated(rows: Sequence[Sequence[float]], calibration: Calibration, depth: int) -> list[list[float]]:
-    """What guesses at a depth (0: the nearest) are worth, as logs, from their log-probabilities, a row's best first.
+    """Calibrated log-probabilities from log-probabilities, each row with its best guess first.
 
-    ``calibration`` is not empty.
+    ``depth``: 0 for the nearest draft position. ``calibration`` must not be empty.
     """
     a, b, c, d = calibration[min(depth, len(calibration) - 1)]
     found = []
@@ -32,10 +32,10 @@ def calibrated(rows: Sequence[Sequence[float]], calibration: Calibration, depth:
 
 
 def _worth(score: float, slope: float, offset: float) -> float:
-    """The log of σ(slope · logit(p) + offset), p's log being ``score``.
+    """log σ(slope · logit(p) + offset) for log p = ``score``.
 
-    One by one, without NumPy: between two passes of a head its code is not in the processor's caches, and the first
-    call of it takes longer than a level's guesses here.
+    Scalar code: between two passes of a head NumPy's code is not in the processor's caches, and its first call takes
+    longer than this function for all guesses of a level.
     """
     sure = min(score, _SURE)
     x = slope * (sure - math.log(-math.expm1(sure))) + offset

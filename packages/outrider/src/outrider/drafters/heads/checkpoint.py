@@ -1,4 +1,4 @@
-"""A head's folder: ``config.json`` and ``model.safetensors``. No pickles, nothing that runs when read."""
+"""Reads a head's folder, ``config.json`` and ``model.safetensors``. No pickles: reading executes no code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 Target = tuple[TargetFingerprint, Floats]
-"""A loaded target, and rows ``fingerprint_rows`` of its embedding, float [n, d]."""
+"""A loaded target's fingerprint, and rows ``fingerprint_rows`` of its embedding, float [n, d]."""
 
 
 def read_head_config(folder: Path, target: TargetFingerprint | None = None) -> HeadConfig:
@@ -37,12 +37,12 @@ def read_head(
 ) -> HeadWeights:
     """The head in ``folder``, its floats widened to float32 without loss.
 
-    Raises ``ModelFormatError`` naming the file and the tensor at fault. Whether the head fits a loaded target is
-    for ``HeadConfig.check_target`` to say.
+    Raises ``ModelFormatError`` naming the file and the tensor at fault. ``HeadConfig.check_target`` checks separately
+    that the head fits a loaded target.
 
     Args:
-        target: what a published head is to draft for, as its own files do not say that; ours need none.
-        shapes: the tensors that a configuration asks for.
+        target: the target of a published head, whose files do not identify it; not used for other heads.
+        shapes: names and shapes of the tensors that a configuration requires.
     """
     path = folder / WEIGHTS
     config, published = _read_config(folder, None if target is None else target[0])
@@ -53,7 +53,7 @@ def read_head(
         tensors = _named(path, lambda: rename(_read(path), config, target[1]))
         found = {name: (value.shape, value.dtype == np.int64) for name, value in tensors.items()}
         _check_tensors(path, found, expected, config)
-    else:  # shapes first: a lying configuration must not cost memory
+    else:  # shapes first: a configuration that does not match the file must not cost memory
         declared = {name: (info.shape, info.dtype == "I64") for name, info in read_header(path).items()}
         _check_tensors(path, declared, expected, config)
         tensors = _read(path)
@@ -63,7 +63,7 @@ def read_head(
 
 
 def _read_config(folder: Path, target: TargetFingerprint | None) -> tuple[HeadConfig, bool]:
-    """The configuration, and whether others published it."""
+    """The configuration, and whether it is in a published format rather than ours."""
     try:
         raw = read_json_object(folder / CONFIG)
         if not is_published(raw):
@@ -78,7 +78,7 @@ def _read_config(folder: Path, target: TargetFingerprint | None) -> tuple[HeadCo
 def _check_tensors(
     path: Path, found: Mapping[str, tuple[tuple[int, ...], bool]], expected: Shapes, config: HeadConfig
 ) -> None:
-    """``found``: shapes, and whether they are integers."""
+    """Raise ``ModelFormatError`` for a missing, surplus or different tensor. ``found``: shape, and whether int64."""
     for name, shape in expected.items():
         if name not in found:
             raise ModelFormatError(f"{path}: tensor {name} is missing (expected shape {list(shape)})")
@@ -95,7 +95,7 @@ def _check_tensors(
 
 
 def _named(path: Path, act: Callable[[], T]) -> T:
-    """What ``act`` gives; its errors name the file."""
+    """The result of ``act``; its ``ModelFormatError`` gets the file's name."""
     try:
         return act()
     except ModelFormatError as error:
@@ -103,7 +103,7 @@ def _named(path: Path, act: Callable[[], T]) -> T:
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
-    """Every tensor of a file, as arrays of their own: the file may change after it was checked."""
+    """Every tensor of a file, copied: the file may change after the check."""
     tensors = read_arrays(path)
     for name, value in tensors.items():
         if value.dtype == np.float32 and not bool(np.isfinite(value).all()):

@@ -1,4 +1,4 @@
-"""What a head is and which target it belongs to: the ``config.json`` beside its weights."""
+"""A head's configuration and the fingerprint of its target: the ``config.json`` beside its weights."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from outrider.models.frequencies import inverse_frequencies
 from outrider.utils.json_files import shown
 
 HEAD_KINDS: tuple[str, ...] = ("medusa", "blockwise", "pass", "eagle", "eagle3", "dflash", "diffusion")
-_FUSED = ("eagle3", "dflash", "diffusion")  # read several layers of the target
+_FUSED = ("eagle3", "dflash", "diffusion")  # read features of several target layers
 _EAGLE3 = ("eagle3",)
 _NORMS = ("fc_norm", "norm_before_fc", "norm_before_residual", "norm_output")
-_ROWS_OF_TEXT = ("eagle3", "dflash")  # whose layers run over every token of the text
+_ROWS_OF_TEXT = ("eagle3", "dflash")  # run their layers over every token of the text
 _BLOCKS = ("dflash", "diffusion")  # guess a block in one pass
-_LAYERED = ("eagle", *_FUSED)  # are decoder layers with keys and values of their own
+_LAYERED = ("eagle", *_FUSED)  # have decoder layers with a KV cache of their own
 _LARGEST = 2**31 - 1
-_MOST_HEADS = 256  # tokens beyond the next: far more than any head drafts
-MOST_LAYERS, MOST_RANK = 16, 1024  # of a block drafter
+_MOST_HEADS = 256  # draft tokens: far more than any head drafts
+MOST_LAYERS, MOST_RANK = 16, 1024  # limits of a block drafter
 _SIZES = (
     "num_heads", "num_kv_heads", "head_dim", "intermediate_size", "max_seq_len", "num_layers", "selector_rank",
     "window",
 )  # fmt: skip
-_STEEPEST = 100  # slopes and offsets of a calibration
+_STEEPEST = 100  # limit of a calibration's slopes and offsets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,21 +38,21 @@ class HeadConfig:
 
     kind: str  # one of HEAD_KINDS
     target: TargetFingerprint
-    hidden_size: int  # of the target: what the head reads and what the LM head takes
-    vocab_size: int  # of the target
+    hidden_size: int  # the target's: the width of features and of the LM head's input
+    vocab_size: int  # the target's
     heads: int = 0
-    """medusa, blockwise, pass, dflash: how many tokens beyond the target's own next one. eagle: 0."""
+    """medusa, blockwise, pass, dflash: draft tokens after the target's own next token. eagle: 0."""
     feature_layers: tuple[int, ...] = ()
-    """eagle3, dflash: layer counts whose residual streams are fused, lowest first. Others: (), the final-norm state."""
+    """eagle3, dflash: the layers, counted from 1, whose output is fused, ascending. Others: (), the final norm's."""
     draft_vocab_size: int | None = None
-    """Any kind but pass: score only these target ids, listed in the module's buffer ``d2t``. None: all."""
+    """Any kind but pass: the number of scored target ids, which the tensor ``d2t`` lists. None: all."""
     fc_norm: bool = False  # eagle3, dflash: each fused state goes through an RMS norm of its own first (EAGLE-3.1)
-    norm_before_fc: bool = False  # eagle3: all fused states go through one RMS norm first, as others publish them
+    norm_before_fc: bool = False  # eagle3: all fused states together go through one RMS norm first (published heads)
     norm_before_residual: bool = False  # eagle3: the normed feature, not the feature, is the residual stream
-    norm_output: bool = False  # eagle3: the next level goes on from the normed output (EAGLE-3.1)
-    window: int = 0  # eagle, dflash: rows that attention looks back at, the row itself included; 0: all
-    own_lm_head: bool = False  # else the target's LM head (its rows ``d2t``) is used and not stored
-    num_heads: int = 0  # these seven: the decoder layer of eagle and dflash
+    norm_output: bool = False  # eagle3: the next level reads the normed output (EAGLE-3.1)
+    window: int = 0  # eagle, dflash: rows that attention reads, the row itself included; 0: all
+    own_lm_head: bool = False  # False: use the target's LM head (its rows ``d2t``), which is not stored
+    num_heads: int = 0  # this and the next seven fields: the decoder layers of eagle and dflash
     num_kv_heads: int = 0
     head_dim: int = 0
     intermediate_size: int = 0
@@ -61,31 +61,31 @@ class HeadConfig:
     rms_norm_eps: float = 1e-5
     max_seq_len: int = 2048
     num_layers: int = 1  # dflash: decoder layers
-    selector_rank: int = 0  # dflash: width of the codebooks that score a token by the one before it; 0: none
-    mask_token_id: int | None = None  # diffusion, as the following: the token that stands for those to be guessed
-    layer_windows: tuple[int, ...] = ()  # of each layer, how far back before the last token it sees; 0: all
-    causal_windows: bool = False  # whether rows of a block see only those above in layers with a window
-    conv_taps: int = 0  # of convolutions around attention and MLP; 0: none
-    conv_group: int = 1  # channels that share a number of a tap
-    selector_top_k: int = 0  # candidates of a row that the selector scores
+    selector_rank: int = 0  # dflash: width of the codebooks that score a token given the token before it; 0: none
+    mask_token_id: int | None = None  # diffusion, like the next five fields: the input token at unknown positions
+    layer_windows: tuple[int, ...] = ()  # rows before the last token that each layer attends to; 0: all
+    causal_windows: bool = False  # whether a block's rows attend only to earlier rows, in layers with a window
+    conv_taps: int = 0  # taps of the convolutions around attention and MLP; 0: no convolution
+    conv_group: int = 1  # channels that share a tap's weight
+    selector_top_k: int = 0  # candidates per row that the selector scores
     acceptance: tuple[tuple[float, ...], ...] = ()
-    """Measured on held-out text: [position][rank], how often the target's token had this rank among the guesses."""
-    calibration: Calibration = ()  # any kind but pass: what its probabilities are worth in greedy decoding
+    """[position][rank]: how often the target's token had this rank among the guesses, on held-out text."""
+    calibration: Calibration = ()  # any kind but pass: for greedy decoding
     training: Mapping[str, Any] = field(default_factory=dict)  # data, command, seed, metrics
 
     @property
     def has_layers(self) -> bool:
-        """Whether it is made of decoder layers, with keys and values of its own."""
+        """Whether the head consists of decoder layers, with a KV cache of its own."""
         return self.kind in _LAYERED
 
     @property
     def fuses_layers(self) -> bool:
-        """Whether it reads inner layers of the target, and a token's embedding beside them."""
+        """Whether the head reads inner layers of the target and, beside them, a token's embedding."""
         return self.kind in _FUSED
 
     @property
     def scored(self) -> int:
-        """Rows of the LM head that score drafts."""
+        """The number of tokens that the head scores."""
         return self.draft_vocab_size or self.vocab_size
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class HeadConfig:
         self._check_together()
 
     def _check_types(self) -> None:
-        """Of fields that this kind of head may not need: a lying file must not get further than here."""
+        """Check the types and ranges of all fields, even unused ones: the file is untrusted."""
         for name in _SIZES:
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value <= _LARGEST:
@@ -181,7 +181,7 @@ class HeadConfig:
             )
 
     def _check_diffusion(self) -> None:
-        """What heads of the published layout have, and no others."""
+        """Check the fields that only diffusion heads (published DFlash) have."""
         own = (self.mask_token_id, self.layer_windows, self.causal_windows, self.conv_taps, self.selector_top_k)
         if self.kind != "diffusion":
             if own != (None, (), False, 0, 0):
@@ -213,7 +213,7 @@ class HeadConfig:
             )
 
     def fits(self, target: TargetFingerprint) -> bool:
-        """Whether this head was trained for ``target``, by whatever name."""
+        """Whether this head was trained for ``target``; names are not compared."""
         return dataclasses.replace(target, name="") == dataclasses.replace(self.target, name="")
 
     def check_target(self, found: TargetFingerprint) -> None:
@@ -225,12 +225,12 @@ class HeadConfig:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """The object ``config.json`` holds."""
+        """The JSON object of ``config.json``."""
         return {"format": 1, **dataclasses.asdict(self), "training": dict(self.training)}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> HeadConfig:
-        """The inverse of ``to_json``. Raises ``ModelFormatError`` naming what is wrong."""
+        """The inverse of ``to_json``. Raises ``ModelFormatError`` naming the wrong field."""
         if raw.get("format") != 1:
             raise ModelFormatError(f"format={shown(raw.get('format'))} of a head is unknown: this version reads 1")
         names = {f.name for f in dataclasses.fields(cls)}

@@ -1,4 +1,4 @@
-"""Where heads are: those that the project trained, found by their target, and those that a user names."""
+"""Finds heads: the project's own by their target, and others by the folder or hub id that a user names."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from outrider.weights.hub.trained import TrainedDraft, trained_drafts
 
 
 def shipped_heads(target: TargetFingerprint) -> dict[str, Path]:
-    """Folders of the heads that the project trained for ``target``, by kind; one may have to be fetched."""
+    """By kind, the folders of the heads that the project trained for ``target``; they may not be fetched yet."""
     return {head.kind: head.folder for head in _heads() if _target(head).digest == target.digest}
 
 
 def shipped_for_others(target: TargetFingerprint, kinds: Collection[str]) -> list[str]:
-    """Names of models like ``target`` that have a head of one of ``kinds``, for weights that differ from its own."""
+    """Names of models with ``target``'s dimensions but other weights that have a head of one of ``kinds``."""
     found = [_target(head) for head in _heads() if head.kind in kinds]
     return list(dict.fromkeys(one.name for one in found if one.is_alike(target) and one.digest != target.digest))
 
 
 def shipped_kinds(model: str) -> list[str]:
-    """Kinds of the heads for a built-in model that can be had here, without loading it; none for other names."""
+    """Kinds of the heads available for the built-in model ``model``; empty for other names. Loads no model."""
     return sorted(head.kind for head in _heads() if head.model == model and head.is_available)
 
 
@@ -38,7 +38,7 @@ def _target(head: TrainedDraft) -> TargetFingerprint:
 
 
 def find_head(ref: str) -> Path:
-    """The folder of the head ``ref`` names: a folder, or a hub id ``org/name``, which is fetched once.
+    """The folder of the head that ``ref`` names: a folder, or a hub id ``org/name``, which is fetched once.
 
     Raises ``ModelFormatError``, ``ModelNotFoundError`` or ``DownloadError``.
     """

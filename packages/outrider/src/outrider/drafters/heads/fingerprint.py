@@ -1,4 +1,4 @@
-"""Which target a head was trained for."""
+"""The fingerprint that identifies a head's target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROWS = 64  # embedding rows that go into a fingerprint
 
 @dataclass(frozen=True)
 class TargetFingerprint:
-    """Which target a head was trained for: the dimensions, and a digest of rows of the embedding."""
+    """Identifies a head's target by its dimensions and a digest of embedding rows."""
 
     family: str
     hidden_size: int
@@ -42,11 +42,11 @@ class TargetFingerprint:
         return cls(config.family, config.hidden_size, config.num_layers, config.vocab_size, digest, name)
 
     def is_alike(self, other: TargetFingerprint) -> bool:
-        """Whether the two have the same dimensions: perhaps the same model with its weights in another type."""
+        """Whether the dimensions are equal: perhaps the same model in another weight format."""
         return replace(self, digest="", name="") == replace(other, digest="", name="")
 
     def facts(self) -> str:
-        """One line for messages."""
+        """A one-line description for messages."""
         name = f"{self.name:.150}, " if self.name else ""
         return (
             f"{name}{self.family:.20}, hidden size {self.hidden_size}, {self.num_layers} layers, "
@@ -55,7 +55,7 @@ class TargetFingerprint:
 
 
 def fingerprint_rows(vocab_size: int) -> NDArray[np.int64]:
-    """int64 [n]: the embedding rows a fingerprint is made of, spread over the vocabulary."""
+    """The token ids of a fingerprint's embedding rows, spread evenly over the vocabulary: int64 [n]."""
     return np.arange(min(_ROWS, vocab_size)) * (vocab_size // min(_ROWS, vocab_size))
 
 

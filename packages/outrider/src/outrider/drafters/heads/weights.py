@@ -1,4 +1,4 @@
-"""A head's numbers as NumPy arrays, and the tensors that its configuration asks for."""
+"""A head's weights as NumPy arrays, and the tensors that its configuration requires."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HeadWeights:
 
     config: HeadConfig
     tensors: Mapping[str, NDArray[Any]]
-    """By the names of published EAGLE-3 checkpoints: float32, and ``DRAFT_IDS`` int64."""
+    """By the tensor names of published EAGLE-3 checkpoints: float32, but ``DRAFT_IDS`` int64."""
 
     @property
     def draft_ids(self) -> NDArray[np.int64] | None:
@@ -42,7 +42,7 @@ class HeadWeights:
         return sum(tensor.size for name, tensor in self.tensors.items() if name != DRAFT_IDS)
 
     def get(self, name: str) -> Floats | None:
-        """A tensor, or None where this head has no such part."""
+        """A tensor by name, or None if the head does not have it."""
         return self.tensors.get(name)
 
     def __getitem__(self, name: str) -> Floats:
@@ -72,7 +72,7 @@ def head_shapes(config: HeadConfig) -> dict[str, tuple[int, ...]]:
 def _layer(config: HeadConfig, *, first: bool) -> dict[str, tuple[int, ...]]:
     d, inner = config.hidden_size, config.intermediate_size
     q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    wide = first and config.fuses_layers  # its attention reads a token's embedding beside the feature
+    wide = first and config.fuses_layers  # this layer's attention reads a token's embedding beside the feature
     width = 2 * d if wide else d
     shapes: dict[str, tuple[int, ...]] = {"post_attention_layernorm.weight": (d,)}
     if wide:
@@ -85,7 +85,7 @@ def _layer(config: HeadConfig, *, first: bool) -> dict[str, tuple[int, ...]]:
 
 
 def _block(config: HeadConfig) -> dict[str, tuple[int, ...]]:
-    """What a block drafter has besides its layers: embeddings of a block's rows, and a selector's codebooks."""
+    """A block drafter's tensors besides its layers: embeddings of a block's rows, and a selector's codebooks."""
     d, rank = config.hidden_size, config.selector_rank
     masks: dict[str, tuple[int, ...]] = {"masks": (config.heads - 1, 2, d)}
     if not rank:
@@ -94,7 +94,7 @@ def _block(config: HeadConfig) -> dict[str, tuple[int, ...]]:
 
 
 def check_draft_ids(ids: NDArray[np.int64], config: HeadConfig) -> None:
-    """Raise ``ModelFormatError`` unless ``ids`` are ascending target ids, as many as the configuration says."""
+    """Raise ``ModelFormatError`` unless ``ids`` are ``draft_vocab_size`` ascending target ids."""
     if ids.shape != (config.draft_vocab_size,):
         raise ModelFormatError(f"d2t has shape {list(ids.shape)}, but draft_vocab_size={config.draft_vocab_size}")
     if int(ids.min()) < 0 or int(ids.max()) >= config.vocab_size:

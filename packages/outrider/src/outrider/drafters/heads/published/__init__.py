@@ -1,6 +1,6 @@
-"""Heads as others publish them: DFlash and EAGLE-3, as their authors or the ``speculators`` library write them.
+"""Reads published DFlash and EAGLE-3 heads, in their authors' format or that of the ``speculators`` library.
 
-Every key of such a folder's configuration is read, without effect by a list, or refused by name.
+A configuration key is read, listed as without effect, or refused by name.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _TARGETS = ("embed_tokens.", "lm_head.", "verifier_norm.", "verifier_lm_head.", 
 
 
 def is_published(raw: Mapping[str, Any]) -> bool:
-    """Whether a configuration is that of a published head rather than one of ours."""
+    """Whether a configuration is of a published head rather than in our own format."""
     return "format" not in raw and (dflash.describes(raw) or eagle.describes(raw) or "speculators_model_type" in raw)
 
 
 def read_config(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig:
-    """The configuration of a published head for ``target``, which its own files do not identify.
+    """The configuration of a published head for ``target``, which the head's files do not identify.
 
-    Raises ``ModelFormatError`` for what is not understood, ``IncompatibleDraftError`` for other dimensions.
+    Raises ``ModelFormatError`` for unknown keys or values, ``IncompatibleDraftError`` for other dimensions.
     """
     if eagle.describes(raw):
         return eagle.read(raw, target)
@@ -40,7 +40,7 @@ def read_config(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig
 
 
 def rename(tensors: Arrays, config: HeadConfig, embedding: Floats) -> dict[str, NDArray[Any]]:
-    """A published head's tensors under our names; those that are the target's own are left out.
+    """A published head's tensors under our names, without copies of the target's tensors.
 
     Args:
         embedding: rows ``fingerprint_rows`` of the target's embedding, float [n, d].
@@ -64,7 +64,7 @@ def rename(tensors: Arrays, config: HeadConfig, embedding: Floats) -> dict[str, 
 
 
 def _own_scores(tensors: Arrays, config: HeadConfig) -> dict[str, NDArray[Any]]:
-    """The LM head, and the draft vocabulary that its rows are of, ascending."""
+    """The LM head's rows and their target ids, both sorted by ascending id."""
     scores, offsets = tensors.get("lm_head.weight"), tensors.get("d2t")
     if scores is None:
         raise ModelFormatError(f"tensor lm_head.weight is missing: a {config.kind} head of this form has one")
@@ -80,5 +80,5 @@ def _own_scores(tensors: Arrays, config: HeadConfig) -> dict[str, NDArray[Any]]:
 
 
 def _alike(a: Floats, b: Floats) -> bool:
-    """Whether two embeddings are the same but for rounding: a quantised target's differs by several per cent."""
+    """Whether two embeddings are equal up to quantisation, which changes one by several per cent."""
     return a.shape == b.shape and float(np.linalg.norm(a - b)) <= 0.2 * float(np.linalg.norm(b))

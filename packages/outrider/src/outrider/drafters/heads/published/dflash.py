@@ -33,7 +33,7 @@ _FIXED = {"model_type": "qwen3", "hidden_act": "silu", "attention_bias": False, 
 
 
 def describes(raw: Mapping[str, Any]) -> bool:
-    """Whether a configuration is that of such a head, by its authors or by the library."""
+    """Whether a configuration is of a DFlash head, in the authors' or the library's format."""
     names = raw.get("architectures")
     named = isinstance(names, list) and any("DFlash" in str(name) for name in names)
     return named or raw.get("speculators_model_type") in ("dflash", "dflash2")
@@ -70,7 +70,7 @@ def read(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig:
 
 
 def _feature_layers(merged: Mapping[str, Any], target: TargetFingerprint) -> tuple[int, ...]:
-    """Counts of layers. The authors' own files count from 0, the library's from 1."""
+    """The layer numbers of the features, from 1. The authors' files count from 0, the library's from 1."""
     if merged.get("aux_hidden_state_layer_ids") is not None:
         return layer_numbers(merged["aux_hidden_state_layer_ids"], "aux_hidden_state_layer_ids")
     layers = tuple(layer + 1 for layer in layer_numbers(merged.get("target_layer_ids"), "target_layer_ids"))

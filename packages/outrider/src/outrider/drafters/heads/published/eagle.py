@@ -32,7 +32,7 @@ _FIXED = {
 
 
 def describes(raw: Mapping[str, Any]) -> bool:
-    """Whether a configuration is that of such a head, by its authors or by the library."""
+    """Whether a configuration is of an EAGLE-3 head, in the authors' or the library's format."""
     names = raw.get("architectures")
     named = isinstance(names, list) and any("Eagle3" in str(name) for name in names)
     kind: object = raw.get("speculators_model_type", "eagle3" if named else None)
@@ -40,7 +40,7 @@ def describes(raw: Mapping[str, Any]) -> bool:
 
 
 def read(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig:
-    """See ``published.read_config``. vLLM's layers are taken where none are named."""
+    """See ``published.read_config``. A configuration without feature layers gets vLLM's default layers."""
     merged, layer = sections(raw, _OWN_KEYS, "eagle_config", _EAGLE_KEYS)
     check_fixed(layer, _FIXED)
     check_fixed(merged, {"target_hidden_size": target.hidden_size, "use_aux_hidden_state": True})

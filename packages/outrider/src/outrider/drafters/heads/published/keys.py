@@ -1,4 +1,4 @@
-"""What configurations of published heads have in common: their keys, and the sizes of their layers."""
+"""Shared readers of published heads' configurations: their keys, and the sizes of their layers."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ LAYER_KEYS = words(
     "hidden_act attention_bias mlp_bias sliding_window use_sliding_window max_window_layers layer_types "
     "tie_word_embeddings bos_token_id eos_token_id pad_token_id use_cache output_hidden_states output_attentions"
 )
-"""Of a decoder layer; they are read, or, like the tokens, change nothing in a draft."""
+"""Keys of a decoder layer. Each is read or, like the token ids, has no effect on drafts."""
 LIBRARY_KEYS = words(
     "architectures auto_map speculators_config speculators_model_type speculators_version transformer_layer_config "
     "draft_vocab_size tie_word_embeddings"
 )
-"""What the ``speculators`` library writes for any head."""
+"""Keys that the ``speculators`` library writes for every head."""
 _PASSING = frozenset(name for names in HARMLESS.values() for name in names)
 
 
 def sections(
     raw: Mapping[str, Any], known: frozenset[str], inner: str, inner_known: frozenset[str]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """A configuration with the keys of its object ``inner``, and that of its layers, every key of them known.
+    """The configuration merged with its object ``inner``, and the configuration of its layers.
 
-    The library has an object for the layers; the authors' files have all keys at the top.
+    The library writes an object for the layers; the authors' files have all keys at the top level. Raises
+    ``ModelFormatError`` for an unknown key.
     """
     own, layer = raw.get(inner) or {}, raw.get("transformer_layer_config", raw)
     if not isinstance(own, dict) or not isinstance(layer, dict):
@@ -54,14 +55,14 @@ def _check_keys(raw: Mapping[str, Any], known: frozenset[str], where: str) -> No
 
 
 def check_fixed(raw: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
-    """Raise ``ModelFormatError`` where a key has a value that would make another head of it."""
+    """Raise ``ModelFormatError`` if a key has another value than ``fixed``, the only supported one."""
     for name, value in fixed.items():
         if raw.get(name) is not None and raw[name] != value:
             raise ModelFormatError(f"{name}={shown(raw[name])}: only heads with {name}={shown(value)} are supported")
 
 
 def sizes(layer: Mapping[str, Any], target: TargetFingerprint) -> dict[str, Any]:
-    """The dimensions of a ``HeadConfig``, or ``IncompatibleDraftError`` where they cannot be those of ``target``."""
+    """The dimensions of a ``HeadConfig``. Raises ``IncompatibleDraftError`` if they contradict ``target``."""
     heads, hidden = positive_integer(layer, "num_attention_heads"), positive_integer(layer, "hidden_size")
     for name, here in (("hidden_size", target.hidden_size), ("vocab_size", target.vocab_size)):
         if (there := positive_integer(layer, name)) != here:
@@ -83,7 +84,7 @@ def sizes(layer: Mapping[str, Any], target: TargetFingerprint) -> dict[str, Any]
 
 
 def rope(layer: Mapping[str, Any], family: str, types: tuple[str, ...]) -> tuple[float, dict[str, Any]]:
-    """Base and scaling of rotary positions, of one of ``types``."""
+    """Base and scaling of the rotary embedding. Raises ``ModelFormatError`` for a type not in ``types``."""
     found = read_rope(layer, FAMILIES[family])
     kind = found.scaling.get("rope_type", "default")
     if kind not in types:
@@ -92,7 +93,7 @@ def rope(layer: Mapping[str, Any], family: str, types: tuple[str, ...]) -> tuple
 
 
 def draft_vocab_size(raw: Mapping[str, Any], target: TargetFingerprint) -> int | None:
-    """How many tokens the head scores; None: all."""
+    """The number of tokens that the head scores; None: all."""
     if raw.get("draft_vocab_size") is None:
         return None
     scored = positive_integer(raw, "draft_vocab_size")
@@ -100,14 +101,14 @@ def draft_vocab_size(raw: Mapping[str, Any], target: TargetFingerprint) -> int |
 
 
 def layer_numbers(found: object, name: str) -> tuple[int, ...]:
-    """A list of layers."""
+    """``found`` as a tuple of layer numbers. Raises ``ModelFormatError`` naming ``name`` otherwise."""
     if not isinstance(found, list) or not found or not all(type(layer) is int for layer in found):
         raise ModelFormatError(f"{name}={shown(found)} names no layers of the target")
     return tuple(found)
 
 
 def windows(layer: Mapping[str, Any], layers: int) -> tuple[int, ...]:
-    """How far back each layer looks, 0: all the way; empty if all do."""
+    """The attention window of each layer; 0: unlimited. Empty if all layers are unlimited."""
     kinds = layer.get("layer_types")
     if kinds is None:
         if layer.get("use_sliding_window"):
