@@ -1,4 +1,4 @@
-"""Arrays at the edge between the core, which computes with NumPy, and models that hold theirs on a device."""
+"""Functions of arrays that are NumPy's or a backend's tensors: the core computes with NumPy, models on a device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = NDArray[np.float32]
 
 
 class Array(Protocol):
-    """What the core asks of a model's numbers: a NumPy array has it, and so has a torch tensor on any device."""
+    """The array operations that the core requires; NumPy arrays and torch tensors on any device have them."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -26,16 +26,16 @@ class Array(Protocol):
 
 
 def host(x: Array) -> Floats:
-    """``x`` as float32 on the CPU: itself where it is that already, else a copy; do not modify it."""
+    """``x`` as a float32 NumPy array, a copy unless ``x`` already is one; do not modify it."""
     if isinstance(x, np.ndarray):
         return x if x.dtype == np.float32 else x.astype(np.float32)
-    tensor: Any = x  # of torch, which the core does not import
+    tensor: Any = x  # a torch tensor: the core does not import torch
     array: Floats = tensor.detach().float().cpu().numpy()
     return array
 
 
 def as_floats(x: Any) -> Any:
-    """As ``host``, of arrays and tensors of floats; anything else is given back, for whoever refuses it."""
+    """``host`` for arrays and tensors of floats; any other value is returned unchanged, for the caller to check."""
     tensor = getattr(x, "is_floating_point", None)
     if isinstance(x, np.ndarray):
         return host(x) if np.issubdtype(x.dtype, np.floating) else x
@@ -43,14 +43,14 @@ def as_floats(x: Any) -> Any:
 
 
 def bfloat16(x: Floats) -> NDArray[np.uint16]:
-    """The nearest bfloat16 of each number, ties to even, as 16 bits: NumPy has no such type. NaN stays NaN."""
+    """The nearest bfloat16 of each number, ties to even, as its 16 bits (NumPy has no bfloat16). NaN stays NaN."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     rounded: NDArray[np.uint16] = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     return np.where(np.isnan(x), np.uint16(0x7FC0), rounded)
 
 
 def columns(x: Array, parts: Sequence[slice]) -> Array:
-    """Columns of ``x``, [n, width], one part beside the other, where ``x`` is."""
+    """The columns ``parts`` of ``x`` [n, width], concatenated on the device of ``x``."""
     if isinstance(x, np.ndarray):
         return np.concatenate([x[:, part] for part in parts], axis=1)
     tensor: Any = x
@@ -64,19 +64,19 @@ def columns(x: Array, parts: Sequence[slice]) -> Array:
 
 
 def copied(x: Array) -> Array:
-    """A copy of ``x``, where ``x`` is."""
+    """A copy of ``x`` on its device."""
     return _like(x, [x], x.shape)
 
 
 def joined(parts: Sequence[Array]) -> Array:
-    """The rows of all parts, of one width, where they are; without a copy where there is but one part."""
+    """The rows of all parts, concatenated on their device; a single part is returned without a copy."""
     if len(parts) == 1:
         return parts[0]
     return _like(parts[0], parts, (sum(map(len, parts)), *parts[0].shape[1:]))
 
 
 def padded(parts: Sequence[Array]) -> Array:
-    """Parts of up to n rows side by side, zeros behind the shorter ones: [n, len(parts), ...]."""
+    """Parts of up to n rows stacked along a second axis, zero-padded: [n, len(parts), ...]."""
     first: Any = parts[0]
     shape = (max(map(len, parts)), len(parts), *first.shape[1:])
     out: Any = np.zeros(shape, first.dtype) if isinstance(first, np.ndarray) else first.new_zeros(shape)
@@ -86,7 +86,7 @@ def padded(parts: Sequence[Array]) -> Array:
 
 
 def _like(first: Any, parts: Sequence[Array], shape: Sequence[int]) -> Array:
-    """The rows of all parts in a new array of ``shape``, of the kind of ``first``."""
+    """The rows of all parts in a new array of ``shape`` with the type, dtype and device of ``first``."""
     out: Any = np.empty(shape, first.dtype) if isinstance(first, np.ndarray) else first.new_empty(shape)
     at = 0
     for part in parts:
@@ -96,6 +96,6 @@ def _like(first: Any, parts: Sequence[Array], shape: Sequence[int]) -> Array:
 
 
 def split_rows(x: Array, counts: Sequence[int]) -> list[Array]:
-    """Views of so many rows each, one behind the other."""
+    """Consecutive views of ``counts[i]`` rows each."""
     ends = list(accumulate(counts))
     return [x[end - count : end] for end, count in zip(ends, counts, strict=True)]

@@ -1,4 +1,4 @@
-"""What all requests of a forward pass want of its logits, found in one call: greedy choices, and rows on the CPU."""
+"""The arg-max of a forward pass's logits, and their copy on the CPU, computed once for all requests."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from outrider.verify.noise import largest
 
 
 class BatchArgmax:
-    """Where each row of logits has its first largest entry, and which: of all rows, when one is asked for."""
+    """The token and value of each row's first largest logit; the first access computes all rows."""
 
     def __init__(self, logits: Array, vocab_size: int | None = None) -> None:
-        """``logits``: any float type [rows, vocab]; ``vocab_size``: columns from there on are padding; None: none."""
+        """``logits``: any float type [rows, vocab]. ``vocab_size``: later columns are padding; None: no padding."""
         self._logits, self._width = logits, logits.shape[1] if vocab_size is None else vocab_size
 
     def __getitem__(self, row: int) -> tuple[int, float]:
         return self._found[row]
 
     def on_cpu(self, row: int) -> Floats:
-        """A row of logits: float32 [vocab] on the CPU; do not modify. A GPU's come over together, as each waits."""
+        """A row of logits, float32 [vocab] on the CPU; do not modify. All rows are copied from a GPU at once."""
         array: Floats = self._host[row]
         return array
 
     def likeliest(self, first: int, rows: int, count: int) -> tuple[NDArray[np.int64], Floats]:
-        """The ``count`` likeliest tokens of so many rows from ``first`` on, and their logits: [rows, count] each."""
+        """The ``count`` likeliest tokens of ``rows`` rows from ``first`` on, and their logits: [rows, count] each."""
         count = min(count, self._width)
-        if not isinstance(self._logits, np.ndarray):  # where they are: only what is found is copied
+        if not isinstance(self._logits, np.ndarray):  # on the device: only the results are copied
             tensor: Any = self._logits
             best = tensor[first : first + rows, : self._width].topk(count)
             return best.indices.cpu().numpy(), host(best.values)
         logits = self._host[first : first + rows, : self._width]
         tokens = np.zeros((rows, count), np.int64)
-        values = np.full((rows, count), -np.inf, np.float32)  # where fewer tokens are possible
+        values = np.full((rows, count), -np.inf, np.float32)  # stays -inf if fewer tokens are possible
         for row, own, scores in zip(logits, tokens, values, strict=True):
             found = largest(row, count)
             own[: len(found)], scores[: len(found)] = found, row[found]
@@ -50,7 +50,7 @@ class BatchArgmax:
 
     @cached_property
     def _host(self) -> Floats:
-        """All rows on the CPU."""
+        """All rows as float32 on the CPU."""
         if not self._elsewhere:
             return host(self._logits)
         tensor: Any = self._logits
@@ -61,7 +61,7 @@ class BatchArgmax:
 
     @cached_property
     def _found(self) -> list[tuple[int, float]]:
-        if self._elsewhere:  # torch's ``max`` finds the first of equals there, NaN the largest
+        if self._elsewhere:  # on a device torch's ``max`` gives the first of equal values, and NaN as the largest
             tensor: Any = self._logits
             best = tensor[:, : self._width].float().max(dim=1)
             return list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
@@ -69,5 +69,5 @@ class BatchArgmax:
         if sampler is not None:
             return sampler.first_largest(self._host, self._width)
         array = self._host[:, : self._width]
-        tokens = array.argmax(axis=1)  # a NaN counts as the largest
+        tokens = array.argmax(axis=1)  # NaN counts as the largest
         return list(zip(tokens.tolist(), array[range(len(array)), tokens].tolist(), strict=True))

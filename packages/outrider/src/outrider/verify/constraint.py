@@ -1,4 +1,4 @@
-"""What a request's output must look like, as far as sampling needs to know: which tokens may come next."""
+"""Constraints on a request's output, such as a grammar: the tokens that may come next."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from numpy.typing import NDArray
 
 
 class Constraint(Protocol):
-    """Says which tokens may follow an output.
+    """Determines the tokens that may follow an output.
 
-    A pure function of the output, so that it does not matter which drafts were tried before, in what order rows are
-    worked out, or whether the request was preempted: what state it keeps is its own affair.
+    ``mask`` is a pure function of the output: results must not depend on earlier drafts, on the order in which rows
+    are computed, or on preemption. Internal state may only be a cache.
     """
 
     def mask(self, output: Sequence[int]) -> NDArray[np.bool_] | None:
-        """Which tokens may follow ``output``, the request's output so far and, in a draft, the path below it.
+        """The tokens allowed after ``output``: the request's output so far and, in a draft, the path to the row.
 
         Returns:
-            bool [vocab], with at least one token allowed; do not modify it. None where the question does not arise:
-            ``output`` has ended, or holds a token that was not allowed. A row of ``p`` may be worked out there, but
-            nothing that depends on it is ever committed.
+            bool [vocab], with at least one token allowed; do not modify it. None if ``output`` is complete or holds
+            a token that was not allowed. A row of ``p`` may be computed there, but no token that depends on it is
+            committed.
 
         Raises:
-            GrammarError: nothing may follow though the output is not complete, or working it out takes too much.
+            GrammarError: no token may follow an incomplete output, or the mask exceeds the limits on time and size.
         """
         ...
 
 
 @runtime_checkable
 class RowConstraint(Constraint, Protocol):
-    """A constraint that also looks at the logits, as Whisper's rule of time stamps does.
+    """A constraint that also reads the logits, like Whisper's rule for time stamps.
 
-    It stays a pure function: of the output and of the row that follows it, which no draft changes.
+    ``forbid_`` is a pure function of the output and its row of logits, which drafts do not change.
     """
 
     def forbid_(self, logits: NDArray[np.float32], output: Sequence[int]) -> None:
-        """Set further logits (float32 [vocab], -inf where forbidden already) to -inf in place; never all of them."""
+        """Set further logits to -inf in place, never all: float32 [vocab], -inf where ``mask`` forbids a token."""
         ...
 
 
 def looks_at_rows(constraint: Constraint) -> TypeGuard[RowConstraint]:
-    """Whether a constraint is a ``RowConstraint``: asked for every row, and slow to find out of a protocol."""
+    """Whether a constraint is a ``RowConstraint``. Cached by type: ``isinstance`` with a protocol is slow."""
     return _kind_looks_at_rows(type(constraint))
 
 

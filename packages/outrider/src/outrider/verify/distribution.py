@@ -1,7 +1,7 @@
-"""From logits to the target distribution ``p``: every sampling option acts here and nowhere else.
+"""From logits to the target distribution ``p``: the only place where sampling options act.
 
-Rows are handled one by one, each in the same shape whatever else is in the call, so that a row's bits cannot
-depend on the other requests of a batch or the other nodes of a tree.
+Each row is computed alone and in the same shape, so that its bits do not depend on the other requests of a batch or
+the other nodes of a tree.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Context:
 
 
 class TokenView(Sequence[int]):
-    """``tokens[start:stop]`` of a list that only grows, which are copied when they are read."""
+    """A view of ``tokens[start:stop]`` of a list that only grows; reading copies."""
 
     def __init__(self, tokens: list[int], start: int, stop: int) -> None:
         self._tokens, self._start, self._stop = tokens, start, stop
@@ -56,7 +56,7 @@ class TokenView(Sequence[int]):
 
 
 def check_token_ids(params: SamplingParams, vocab_size: int) -> None:
-    """Refuse token ids the model does not have. Called once, on admission.
+    """Refuse token ids outside the model's vocabulary. Called once, on admission.
 
     Raises:
         InvalidRequestError: an id in ``logit_bias``, ``allowed_token_ids``, ``banned_token_ids`` or
@@ -67,7 +67,7 @@ def check_token_ids(params: SamplingParams, vocab_size: int) -> None:
 
 
 def check_ids(name: str, ids: Sequence[int], vocab_size: int) -> None:
-    """Raise ``InvalidRequestError`` for the first of ``ids`` that no token has; ``name``: of the option they are of."""
+    """Raise ``InvalidRequestError`` for the first of ``ids`` outside the vocabulary. ``name``: the ids' option."""
     if not ids or (min(ids) >= 0 and max(ids) < vocab_size):
         return
     token = next(token for token in ids if not 0 <= token < vocab_size)
@@ -86,22 +86,22 @@ def log_weights(
     vocab_size: int | None = None,
     constraint: Constraint | None = None,
 ) -> Floats:
-    """Log-weights of each row's distribution after all sampling options: float32 [rows, vocab].
+    """The log-weights of each row's distribution after all sampling options: float32 [rows, vocab].
 
-    The largest of each row is 0.0, excluded tokens are -inf, and greedy rows are one-hot at the first largest
-    logit. ``probs`` normalises. Options act in the order documented on ``SamplingParams``.
+    The largest log-weight of each row is 0.0, excluded tokens have -inf, and greedy rows are one-hot at the first
+    largest logit. ``probs`` normalises them. Options act in the order documented on ``SamplingParams``.
 
     Args:
         logits: any float type [rows, vocab]; -inf is an impossible token.
         params: one per row.
         contexts: one per row.
         stop_ids: the model's end-of-text ids, which ``min_tokens`` excludes along with ``stop_token_ids``.
-        vocab_size: columns from here on are padding of the model's head and never drawn; None if there are none.
-        constraint: what every row's output must keep to.
+        vocab_size: columns from here on are padding of the LM head and never drawn; None: no padding.
+        constraint: the constraint on every row's output.
 
     Raises:
         NumericalError: a row holds NaN or +inf, or its options exclude every token.
-        GrammarError: the constraint cannot say what may follow.
+        GrammarError: from ``Constraint.mask``.
     """
     rows = host(logits)
     out = np.empty_like(rows)
@@ -121,9 +121,9 @@ def probs(log_weights: Floats) -> NDArray[np.float64]:
 
 
 class TargetRows:
-    """``p`` for one request in one step: row 0 at the last committed token, row ``1 + i`` after draft node ``i``.
+    """``p`` for one request in one step: row 0 after the last committed token, row ``1 + i`` after draft node ``i``.
 
-    Rows are worked out when asked for, as verification visits only those on one path.
+    Rows are computed on demand: verification reads few of them.
     """
 
     def __init__(
@@ -140,9 +140,9 @@ class TargetRows:
         largest: BatchArgmax | None = None,
     ) -> None:
         """Args:
-        logits: any float type [rows, vocab]; those from ``first`` on, ``1 + len(draft)`` of them, are the request's.
-        context: the request's, before any draft token.
-        largest: of the same logits, which requests of one forward pass share.
+        logits: any float type [rows, vocab]; the request has the ``1 + len(draft)`` rows from ``first`` on.
+        context: the request's tokens, without the draft.
+        largest: the arg-max of the same logits, shared by the requests of one forward pass.
         """
         self._logits, self._first = logits, first
         self._largest = BatchArgmax(logits, vocab_size) if largest is None else largest
@@ -166,7 +166,7 @@ class TargetRows:
         return self._params.greedy
 
     def untempered(self, row: int) -> Floats:
-        """Log-weights at temperature 1 without truncation, all other options in force: float32 [vocab], largest 0."""
+        """Log-weights with temperature 1, no truncation and all other options: float32 [vocab], largest 0."""
         return self._row(row, replace(self._params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0))
 
     def probs(self, row: int) -> NDArray[np.float64]:
@@ -174,7 +174,7 @@ class TargetRows:
         return probs(self.log_weights(row))
 
     def draw(self, row: int, noise: Noise, position: int) -> int:
-        """The target's own token at ``position`` if the row's path is what came before it."""
+        """The target's own token at ``position``, given that the row's path precedes it."""
         if self._constraint is not None or changes_logits(self._params, len(self._context.output)):
             if self._params.greedy:
                 return int(self.log_weights(row).argmax())  # one-hot: noise cannot matter
@@ -188,19 +188,19 @@ class TargetRows:
         return token
 
     def most_likely(self, row: int) -> int:
-        """The first largest logit, before any sampling option."""
+        """The token of the first largest logit, before any sampling option."""
         return self._largest[self._first + row][0]
 
     def likeliest(self, count: int) -> tuple[NDArray[np.int64], Floats]:
         """Every row's likeliest tokens and their probabilities, before any sampling option: [rows, count] each.
 
-        Probabilities are relative to those of these tokens together, which spares a sum over the vocabulary.
+        Probabilities are normalised over these tokens, which avoids a sum over the vocabulary.
         """
         tokens, logits = self._largest.likeliest(self._first, 1 + len(self._draft), count)
         return tokens, np.nan_to_num(probs(logits)).astype(np.float32)
 
     def token_logprobs(self, rows: Sequence[int], taken: Sequence[int], count: int) -> list[Mapping[int, float]]:
-        """``core.logprobs.token_logprobs`` of the tokens taken at ``rows``."""
+        """``logprobs.token_logprobs`` for the tokens ``taken`` at ``rows``."""
         logits = self._logits[[self._first + row for row in rows], : self._vocab_size]
         return token_logprobs(logits, taken, count)
 
@@ -223,7 +223,7 @@ def _processed(
     vocab_size: int | None,
     constraint: Constraint | None,
 ) -> NDArray[np.float32]:
-    """A copy of a row of logits after penalties, bias and masks, -inf in padding: float32 [vocab] each."""
+    """A copy of a row of logits after penalties, bias and masks, with -inf in padding: float32 [vocab]."""
     x = logits.copy()
     if vocab_size is not None:
         x[vocab_size:] = -np.inf
@@ -242,7 +242,7 @@ def _log_weights(x: NDArray[np.float32], params: SamplingParams) -> Floats:
     """One row of ``log_weights``, from processed logits: float32 [vocab]. May write into ``x``."""
     if not params.greedy:
         return shaping.log_weights(x, params)
-    token = int(x.argmax())  # the first of equals; a NaN counts as the largest
+    token = int(x.argmax())  # ties: the first; NaN counts as the largest
     shaping.check_largest(float(x[token]), params)
     x.fill(-np.inf)
     x[token] = 0.0

@@ -1,4 +1,4 @@
-"""A proposal and what became of it: ``Draft`` in, ``Verdict`` out."""
+"""The input and output of verification: ``Draft`` and ``Verdict``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from outrider.verify.tree import depths, leaves
 
 @dataclass(frozen=True)
 class Draft:
-    """A tree of proposed tokens in topological order; a chain is a tree, and empty is plain decoding.
+    """A tree of proposed tokens in topological order. A chain is a tree too; an empty draft is plain decoding.
 
-    Tokens and parents are plain integers: verification walks them on the host, and the engine packs all
-    requests' drafts into one tensor anyway.
+    Tokens and parents are Python integers, because verification runs on the host.
 
         tokens  = (7, 8, 9)        root ── 7 ── 9      root is the last committed token, written -1
         parents = (-1, -1, 0)          └── 8
@@ -28,12 +27,10 @@ class Draft:
     q_logits: Floats | None = None
     """float32 [n, vocab]: unnormalised log-probabilities of the distribution ``q`` that each token was drawn from.
 
-    Arrays of other floats, and tensors of torch on any device, become such an array.
-
-    ``softmax(q_logits)`` is ``q``. None: ``q`` is one-hot at each token."""
-    source: str = "none"  # which drafter proposed it, for statistics
-    scores: tuple[float, ...] | None = None  # the source's guess at each node's chance if its parent is right
-    sources: tuple[str, ...] = ()  # the drafter of each node, where several had a part in it
+    Other float arrays and torch tensors are converted. None: ``q`` is one-hot at each token."""
+    source: str = "none"  # the drafter, for statistics
+    scores: tuple[float, ...] | None = None  # each node's acceptance probability given its parent, by the source
+    sources: tuple[str, ...] = ()  # the drafter of each node, for drafts of several drafters
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.parents):
@@ -67,7 +64,7 @@ class Draft:
         return cls(tuple(tokens), parents, q_logits, source, None if scores is None else tuple(scores))
 
     def only(self, nodes: Sequence[int]) -> Draft:
-        """The part of the tree made of ``nodes``, in ascending order, none of them without its parent."""
+        """The subtree of ``nodes``: ascending, each with its parent."""
         if len(nodes) == len(self):
             return self
         place = {node: i for i, node in enumerate(nodes)} | {-1: -1}
@@ -81,7 +78,7 @@ class Draft:
         )
 
     def source_of(self, node: int) -> str:
-        """Which drafter proposed a node."""
+        """The drafter that proposed a node."""
         return self.sources[node] if self.sources else self.source
 
     @cached_property
@@ -90,26 +87,26 @@ class Draft:
 
     @cached_property
     def depths(self) -> list[int]:
-        """Of each node (``core.tree.depths``)."""
+        """The depth of each node (``tree.depths``)."""
         return depths(self.parents)
 
     @cached_property
     def branches(self) -> int:
-        """Leaves beyond the first."""
+        """The number of leaves beyond the first."""
         return 0 if self.is_chain else leaves(self.parents) - 1
 
 
 @dataclass(frozen=True)
 class DraftReport:
-    """A step's draft and what became of it, for who asks to see it. Token ids; nothing of the vocabulary's size."""
+    """A step's draft and its accepted path, for reports. Holds no array of the vocabulary's size."""
 
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
     sources: tuple[str, ...]
     scores: tuple[float, ...] | None
     path: tuple[int, ...]  # accepted nodes, root to leaf
-    budget: int  # nodes that were asked for; 0 where drafting was not expected to pay
-    proposed: int  # nodes that the sources gave, of which ``tokens`` were worth scoring
+    budget: int  # nodes requested of the sources; 0: drafting was expected to cost more than it saves
+    proposed: int  # nodes that the sources proposed; ``tokens`` are the scored nodes
 
     @classmethod
     def of(cls, draft: Draft, path: tuple[int, ...], budget: int, proposed: int) -> DraftReport:
@@ -123,7 +120,7 @@ EMPTY = Draft((), ())
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one step decided for one request."""
+    """The tokens that verification emits for one request in one step."""
 
     path: tuple[int, ...]  # accepted node indices, root to leaf
     token: int  # the recovered token (a draft was refused) or the bonus token (the whole path was kept)

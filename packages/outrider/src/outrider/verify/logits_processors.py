@@ -1,4 +1,4 @@
-"""Logits processors, which act before temperature: penalties, bias, allowed and banned tokens, minimum length."""
+"""Logits processors, applied before temperature: penalties, bias, allowed and banned tokens, minimum length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outrider.config import SamplingParams
 
 
 def changes_logits(params: SamplingParams, output_length: int) -> bool:
-    """Whether any processor of this module acts on a row that follows ``output_length`` generated tokens."""
+    """Whether any processor of this module changes the row after ``output_length`` generated tokens."""
     return (
         params.repetition_penalty != 1.0
         or params.presence_penalty != 0.0
@@ -27,13 +27,13 @@ def changes_logits(params: SamplingParams, output_length: int) -> bool:
 def apply_penalties_(
     row: NDArray[np.float32], params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
 ) -> None:
-    """Repetition, presence and frequency penalties, then logit bias, in place on float32 [vocab].
+    """Apply repetition, presence and frequency penalties, then logit bias, in place on float32 [vocab].
 
-    Repetition divides positive and multiplies negative logits (Keskar et al. 2019, section 4.1).
+    The repetition penalty divides positive and multiplies negative logits (Keskar et al. 2019, section 4.1).
     """
     if params.repetition_penalty != 1.0:
         seen = np.array([*prompt, *output], dtype=np.int64)
-        scores = row[seen]  # duplicates are harmless: each is written with the same value
+        scores = row[seen]  # with duplicates, which all write the same value
         penalty = np.float32(params.repetition_penalty)
         row[seen] = np.where(scores > 0, scores / penalty, scores * penalty)
     if params.presence_penalty != 0.0 or params.frequency_penalty != 0.0:
@@ -52,12 +52,12 @@ def apply_masks_(
     stop_ids: Sequence[int],
     mask: NDArray[np.bool_] | None = None,
 ) -> None:
-    """What a constraint allows (``mask``), allowed and banned tokens, and minimum length, in place on float32 [vocab].
+    """Apply a constraint's ``mask``, allowed and banned tokens and minimum length, in place on float32 [vocab].
 
-    Where the constraint leaves nothing but the end, the minimum length gives way.
+    If the constraint allows only stop tokens, the minimum length is ignored.
     """
     if mask is not None:
-        width = min(len(row), len(mask))  # the model's head may be padded, or cover less than the tokenizer
+        width = min(len(row), len(mask))  # the LM head may be padded, or smaller than the tokenizer's vocabulary
         np.putmask(row[:width], ~mask[:width], -np.inf)
         row[width:] = -np.inf
     if params.allowed_token_ids is not None:

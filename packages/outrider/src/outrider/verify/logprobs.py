@@ -1,4 +1,4 @@
-"""Log-probabilities to report: before any sampling option, of the tokens that were taken and the likeliest others."""
+"""Reported log-probabilities of chosen and likeliest tokens, before any sampling option."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Likeliest = tuple[NDArray[np.int64], NDArray[np.float32], list[int]]
 
 
 class TokenLogprobs(Sequence[Mapping[int, float]]):
-    """For each row the log-probability of the token taken, then those of the likeliest, best first.
+    """Per row, the log-probability of the chosen token, then those of the likeliest tokens, best first.
 
-    Rows are arrays, and become dictionaries one by one as they are read: a long prompt's would take ten times as much.
+    Rows are stored as arrays and become dictionaries when read; dictionaries would take ten times the memory.
     """
 
     def __init__(self) -> None:
         self._parts: list[_Part] = []
-        self._ends: list[int] = []  # rows up to and with each part
+        self._ends: list[int] = []  # rows up to the end of each part
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -43,20 +43,20 @@ class TokenLogprobs(Sequence[Mapping[int, float]]):
         return self._parts[part].row(at - (self._ends[part - 1] if part else 0))
 
     def add(self, logits: Array, taken: Sequence[int], count: int) -> None:
-        """Rows for ``token_logprobs`` of the same arguments; raises what that does."""
+        """Append the rows of ``token_logprobs`` with the same arguments and errors."""
         self._parts.append(_part(logits, taken, count))
         self._ends.append(len(self) + len(taken))
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows that were worked out together."""
+    """Rows that were computed together."""
 
-    taken: NDArray[np.int32]  # [n]
-    own: NDArray[np.float32]  # [n], of the token taken
+    taken: NDArray[np.int32]  # [n], the chosen tokens
+    own: NDArray[np.float32]  # [n], their log-probabilities
     tokens: NDArray[np.int32]  # [n, count]
     values: NDArray[np.float32]  # [n, count]
-    found: NDArray[np.int32]  # [n], how many of the count are possible
+    found: NDArray[np.int32]  # [n], the number of possible tokens among the ``count``
 
     def row(self, i: int) -> Mapping[int, float]:
         n = self.found[i]
@@ -65,14 +65,14 @@ class _Part:
 
 
 def token_logprobs(logits: Array, taken: Sequence[int], count: int) -> list[Mapping[int, float]]:
-    """For each row the log-probability of the token taken, then those of the ``count`` likeliest, best first.
+    """Per row, the log-probability of the chosen token, then those of the ``count`` likeliest tokens, best first.
 
-    Impossible tokens (a logit of -inf) are never among the likeliest. All rows are handled in one call of the native
-    library, where there is one, which lets other threads run meanwhile.
+    Impossible tokens (a logit of -inf) are never among the likeliest. The native library computes all rows in one
+    call, which releases Python's global lock.
 
     Args:
         logits: any float type [n, vocab], without padding.
-        taken: a token for each row.
+        taken: the chosen token of each row.
 
     Raises:
         NumericalError: the largest logit of a row is not finite.
@@ -82,10 +82,10 @@ def token_logprobs(logits: Array, taken: Sequence[int], count: int) -> list[Mapp
 
 
 def likeliest(rows: Floats, count: int) -> Likeliest:
-    """The ``count`` likeliest tokens of each row of logits, float32 [n, vocab] on the CPU, the first of equals first.
+    """The ``count`` likeliest tokens of each row of logits, float32 [n, vocab] on the CPU; ties go to the lower id.
 
     Returns:
-        tokens and their log-probabilities, [n, count] each, and how many of each row are possible.
+        tokens and their log-probabilities, [n, count] each, and the number of possible tokens in each row.
 
     Raises:
         NumericalError: the largest logit of a row is not finite.

@@ -1,7 +1,7 @@
-"""Sampling in the native library (``sample.h``): what NumPy does in several passes over a row, in one or two.
+"""Sampling in the native library (``sample.h``): one or two passes over a row where NumPy takes several.
 
-Noise has bits of its own there, the same on every processor. NumPy's differ in the last bit from these and between
-machines, so a process uses one or the other for all draws.
+The library's noise has the same bits on every processor. NumPy's noise differs from it, and between machines, in the
+last bit, so a process uses one of the two for all draws.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FUNCTIONS = (
 
 
 class SamplingStruct(ctypes.Structure):
-    """``outrider_sampling``: what turns logits into log-weights."""
+    """``outrider_sampling``: the options that turn logits into log-weights."""
 
     _fields_ = (
         ("top_k", ctypes.c_int64),
@@ -41,19 +41,19 @@ class SamplingStruct(ctypes.Structure):
 
 
 class NativeSampler:
-    """The functions of ``sample.h`` on NumPy arrays. ``keys`` are 24 bytes: six words, little end first."""
+    """The functions of ``sample.h`` on NumPy arrays. ``keys``: 24 bytes, six little-endian words of 32 bits."""
 
     def __init__(self, context: Context) -> None:
         self._context, functions = context, native_library()
         self._functions = {name: getattr(functions, f"outrider_{name}") for name in _FUNCTIONS}
 
     def first_largest(self, rows: NDArray[np.float32], width: int) -> list[tuple[int, float]]:
-        """Where each row has its first largest entry, and which; NaN counts as the largest.
+        """The index and value of each row's first largest entry; NaN counts as the largest.
 
-        In every step, right behind the forward pass: without NumPy's code, which the processor does not hold then.
+        Runs in every step right after the forward pass, when NumPy's code is not in the processor's caches.
 
         Args:
-            rows: [n, width or more]. Columns beyond the width are not looked at.
+            rows: [n, width or more]; columns beyond ``width`` are ignored.
         """
         if width > rows.shape[1]:
             raise ValueError(f"rows of {rows.shape[1]} numbers have no {width}")
@@ -66,11 +66,11 @@ class NativeSampler:
     def most_likely(
         self, rows: NDArray[np.float32], count: int, temperature: float = 1.0
     ) -> tuple[NDArray[np.int64], Row, list[int]]:
-        """The ``count`` most likely tokens of each row of logits, float32 [n, vocab], the first of equals first.
+        """The ``count`` most likely tokens of each row of logits, float32 [n, vocab]; ties go to the lower id.
 
         Returns:
-            tokens and their log-probabilities [n, count], and how many there are of each row: impossible ones are left
-            out. -1 if a row's largest logit is not finite.
+            tokens and their log-probabilities [n, count], and the number of possible tokens among them in each row;
+            -1 if the row's largest logit is not finite.
         """
         rows, width, stride = _strided(rows)
         tokens = np.empty((len(rows), count), dtype=np.int64)
@@ -83,26 +83,26 @@ class NativeSampler:
         return tokens, scores, found.tolist()
 
     def gumbel(self, keys: bytes, vocab_size: int) -> Row:
-        """Standard Gumbel noise."""
+        """Standard Gumbel noise: float32 [vocab_size]."""
         out = np.empty(vocab_size, dtype=np.float32)
         self._call("gumbel", vocab_size, _whole(keys), out.ctypes.data)
         return out
 
     def gumbel_of_tokens(self, keys: bytes, tokens: NDArray[np.int64]) -> Row:
-        """``gumbel`` of these tokens alone, bit for bit."""
+        """The entries of ``gumbel`` for the token ids ``tokens``, bit for bit: float32 [len(tokens)]."""
         tokens, out = np.ascontiguousarray(tokens, np.int64), np.empty(len(tokens), dtype=np.float32)
         self._call("gumbel_of_tokens", len(tokens), tokens.ctypes.data, _whole(keys), out.ctypes.data)
         return out
 
     def gumbel_of(self, v: Row) -> Row:
-        """``-log(-log1p(-v))``, ``v`` from 2**-65 to below 1, within 2**-22 and a unit in the last place."""
+        """``-log(-log1p(-v))`` for 2**-65 <= ``v`` < 1; the error is below 2**-22 plus a unit in the last place."""
         v = np.ascontiguousarray(v, np.float32)
         out = np.empty_like(v)
         self._call("gumbel_of", len(v), v.ctypes.data, out.ctypes.data)
         return out
 
     def log_weights(self, logits: Row, params: SamplingParams) -> tuple[Row, float]:
-        """``shaping.log_weights``, not to be used unless the largest logit, which is returned too, is finite."""
+        """``shaping.log_weights`` and the largest logit; the log-weights are valid only if that is finite."""
         logits, largest = np.ascontiguousarray(logits, np.float32), ctypes.c_float()
         out = np.empty_like(logits)
         options = _struct(params)
@@ -112,13 +112,13 @@ class NativeSampler:
         return out, largest.value
 
     def draw(self, log_weights: Row, keys: bytes) -> tuple[int, float]:
-        """The token whose log-weight + noise is largest, and this score; a NaN counts as the largest."""
+        """The token with the largest score, log-weight + noise, and that score; NaN counts as the largest."""
         log_weights, token, score = np.ascontiguousarray(log_weights, np.float32), ctypes.c_int64(), ctypes.c_float()
         self._call("draw", len(log_weights), log_weights.ctypes.data, _whole(keys), *_pointers(token, score))
         return token.value, score.value
 
     def sample(self, logits: Row, params: SamplingParams, keys: bytes) -> tuple[int, float]:
-        """``draw`` of ``log_weights``, which are not written down, and the largest logit; no token if not finite."""
+        """``draw`` from ``log_weights`` without storing them, and the largest logit; valid only if that is finite."""
         logits, token, largest = np.ascontiguousarray(logits, np.float32), ctypes.c_int64(), ctypes.c_float()
         options = _struct(params)
         self._call(
@@ -135,7 +135,7 @@ class NativeSampler:
 
 @cache
 def sampler() -> NativeSampler | None:
-    """The library's sampling; None where there is no library."""
+    """The library's sampling; None without a native library."""
     return None if library() is None else NativeSampler(Context(1))
 
 
@@ -146,17 +146,17 @@ def _whole(keys: bytes) -> bytes:
 
 
 def _strided(rows: NDArray[np.float32]) -> tuple[NDArray[np.float32], int, int]:
-    """Rows [n, width] whose entries lie side by side, their width, and how far apart they begin."""
+    """Rows [n, width] with contiguous entries, their width, and their stride in entries."""
     rows = np.asarray(rows, np.float32)
     width = rows.shape[1]
-    apart = rows.strides[0] >= width * rows.itemsize or len(rows) == 1  # of a single row it may be anything
+    apart = rows.strides[0] >= width * rows.itemsize or len(rows) == 1  # the stride of a single row is arbitrary
     if rows.strides[1] != rows.itemsize or rows.strides[0] % rows.itemsize or not apart:
         rows = np.ascontiguousarray(rows)
     return rows, width, max(rows.strides[0] // rows.itemsize, width)
 
 
 def clipped_temperature(params: SamplingParams) -> np.float32:
-    """A temperature outside float32 acts like the nearest one inside: 0 / 0 and inf / inf would be NaN."""
+    """The temperature, clipped to float32's normal range: 0 / 0 and inf / inf would be NaN."""
     return np.float32(np.clip(params.temperature, _FLOAT32.tiny, _FLOAT32.max))
 
 

@@ -1,10 +1,10 @@
-"""Randomness that belongs to a place, not to a call: counter-based streams (Salmon et al. 2011, "Random123").
+"""Counter-based random numbers (Salmon et al. 2011, "Random123").
 
-Every number is a pure function of (seed, purpose, position, node, token id). Nothing is consumed and nothing
-advances, so results cannot depend on the order of calls, on other requests, or on whether a draft was made.
+Every number is a pure function of (seed, purpose, position, node, token id). No generator has a state, so results do
+not depend on the order of calls, on other requests, or on drafts.
 
-A token is drawn by the Gumbel-max trick: ``argmax(log w + g)`` with independent standard Gumbel ``g`` picks
-token ``i`` with probability ``w_i / sum(w)``. The same ``g`` used for two distributions couples their draws.
+A token is drawn by the Gumbel-max trick: ``argmax(log w + g)`` with independent standard Gumbel ``g`` is token ``i``
+with probability ``w_i / sum(w)``. Using the same ``g`` for two distributions couples their draws.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from outrider.verify.arrays import Array, Floats, host
 Words = NDArray[np.uint32]
 
 _PAD = 1024  # row widths are rounded up to a multiple of this
-_GROUP = 64  # scores of which the largest is found first
-_KEPT_ROWS = 16  # rows of a request kept from drafting to verification and to the next step
-_COARSE = np.uint32(1 << 24)  # hashes below this have fewer bits than a float32 can hold
+_GROUP = 64  # scores per group in ``largest``, which first finds each group's maximum
+_KEPT_ROWS = 16  # rows of noise that a request caches between drafting, verification and the next step
+_COARSE = np.uint32(1 << 24)  # hashes below this have fewer significant bits than a float32
 
 # 2**-32, less one part in 2**24 so that the largest hash, which float32 rounds to 2**32, stays below 1. Exact.
 _UNIT = np.float32((1 - 2.0**-24) * 2.0**-32)
 
 
 class Purpose(Enum):
-    """What a number is for. Streams of different purposes are independent."""
+    """The purpose of a random number. Streams of different purposes are independent."""
 
     MATCH = b"outrider-match"  # one row per absolute position, shared by draft and target: matching only
-    DRAFT = b"outrider-draft"  # a drafter's own draw, for verifiers that need it independent of their own
+    DRAFT = b"outrider-draft"  # a drafter's draw, for verifiers that need it independent of the target's draws
     ACCEPT = b"outrider-accept"  # the accept test
     RECOVER = b"outrider-recover"  # the recovered or bonus token
-    ORDER = b"outrider-order"  # the order in which siblings are judged
+    ORDER = b"outrider-order"  # the order in which siblings are tested
 
 
 class Noise:
-    """The randomness of one request.
+    """The random numbers of one request.
 
-    ``gumbel`` returns ``g = -log(E)``, ``E = -log1p(-v)``, with ``v`` in (0, 1) built from a 32-bit hash, and
-    from 64 bits where the hash is small, so that ``v`` has a float32's full 24 bits right down to 2**-40 and is
-    never 0 or 1: ``g`` is finite, between -2.82 and 45.1. Small ``v`` are the large ``g``, those that win.
+    ``gumbel`` returns ``g = -log(E)``, ``E = -log1p(-v)``, with ``v`` in (0, 1) from a 32-bit hash, or from 64 bits if
+    that hash is small. So ``v`` has the full 24 bits of a float32 down to 2**-40 and is never 0 or 1: ``g`` is finite,
+    between -2.82 and 45.1. A small ``v`` gives a large ``g``, which wins.
 
-    How far a draw is from exact, given ideal hash bits and log-weights whose largest is 0:
+    The error of a draw, given ideal hash bits and log-weights whose largest is 0:
 
     * Rounding moves ``v`` by at most ``2**-22 v + 2**-65``. Let ``b_i``, a function of the other tokens' noise,
       be the value below which ``v_i`` makes token ``i`` win. Rounding ``v_i`` changes the outcome only if it
@@ -63,11 +63,11 @@ class Noise:
       each. The two best of a Gumbel race are closer than ``t`` with probability at most ``t``
       (``docs/algorithms/noise.md``), so this adds at most ``2**-16``.
 
-    Total variation distance: below 2e-5, a bound that ignores that roundings go both ways.
+    Total variation distance: below 2e-5, a bound that counts all roundings in one direction.
     """
 
     def __init__(self, seed: int) -> None:
-        """``seed``: any integer; different integers of whatever size are different streams."""
+        """``seed``: any integer, of any size; different seeds have different streams."""
         self.seed = seed
         digits = seed.to_bytes(seed.bit_length() // 8 + 1, "little", signed=True)
         self._hashes = {p: hashlib.blake2b(digits, digest_size=32, person=p.value) for p in Purpose}
@@ -90,7 +90,7 @@ class Noise:
         return row
 
     def gumbel_of(self, tokens: NDArray[np.int64], position: int) -> NDArray[np.float32]:
-        """The entries of ``gumbel(position, ...)`` of some token ids alone: float32 [len(tokens)]."""
+        """The entries of ``gumbel(position, ...)`` for the token ids ``tokens``: float32 [len(tokens)]."""
         keys, sampler = self._row_keys(position, Purpose.MATCH, 0), native.sampler()
         if sampler is not None:
             return sampler.gumbel_of_tokens(keys, tokens)
@@ -101,7 +101,7 @@ class Noise:
         return (int.from_bytes(self._digest(position, purpose, node)[24:], "little") >> 11) * 2.0**-53
 
     def generator(self, position: int, purpose: Purpose, node: int = 0) -> np.random.Generator:
-        """NumPy's generator for values that are not tokens: its stream belongs to the same place."""
+        """A NumPy generator for values that are not tokens, with a stream of its own for each set of arguments."""
         key = np.frombuffer(self._digest(position, purpose, node)[:16], dtype="<u8")
         return np.random.Generator(np.random.Philox(key=key))
 
@@ -109,7 +109,7 @@ class Noise:
         """Draw a token with probability proportional to ``exp(log_weights)``.
 
         Args:
-            log_weights: [vocab], read as float32, not necessarily normalised; -inf is impossible.
+            log_weights: [vocab], converted to float32, normalised or not; -inf is an impossible token.
 
         Raises:
             NumericalError: a weight is NaN or +inf, or all are -inf.
@@ -122,7 +122,7 @@ class Noise:
             scores = weights + row
             token = int(scores.argmax())
             score = float(scores[token])
-        if not math.isfinite(score):  # NaN counts as the largest, so one look at the winner checks every entry
+        if not math.isfinite(score):  # NaN counts as the largest, so the winner's score checks every entry
             raise NumericalError(
                 f"cannot draw the token at position {position}: the best score is {score}; "
                 "weights must not be NaN or +inf, and at least one must be possible"
@@ -137,7 +137,7 @@ class Noise:
         purpose: Purpose = Purpose.MATCH,
         node: int = 0,
     ) -> int:
-        """``draw`` of ``shaping.log_weights(logits, params)``, without a row of these where there is the library.
+        """``draw`` from ``shaping.log_weights(logits, params)``, which the native library does not store.
 
         Args:
             logits: float32 [vocab], after all logits processors.
@@ -156,7 +156,7 @@ class Noise:
     def draw_without_replacement(
         self, log_weights: Array, count: int, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0
     ) -> list[int]:
-        """Draw up to ``count`` different tokens, one after another without replacement; the first is ``draw``'s.
+        """Draw up to ``count`` tokens without replacement, in the order drawn; the first equals that of ``draw``.
 
         Raises:
             NumericalError: as ``draw``.
@@ -175,7 +175,7 @@ class Noise:
         return h.digest()
 
     def _row_keys(self, position: int, purpose: Purpose, node: int) -> bytes:
-        """Six words of 32 bits, little end first, for the hashes of a row."""
+        """Six little-endian words of 32 bits, the keys of a row's hashes."""
         return self._digest(position, purpose, node)[:24]
 
     def _row(self, position: int, vocab_size: int, purpose: Purpose, node: int) -> Floats:
@@ -185,21 +185,21 @@ class Noise:
 
 
 def largest(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-    """Where the ``count`` largest are, largest first, the first of equals first; -inf is never among them."""
+    """The indices of the ``count`` largest scores above -inf, in descending order; ties go to the lower index."""
     bound = -np.inf
     maxima = scores[: len(scores) // _GROUP * _GROUP].reshape(_GROUP, -1).max(axis=0, initial=-np.inf)
     if 0 < count <= len(maxima):
-        bound = np.partition(maxima, -count)[-count]  # which at least ``count`` reach, and seldom many more
+        bound = np.partition(maxima, -count)[-count]  # at least ``count`` scores reach this bound, and rarely many more
     candidates = np.flatnonzero((scores >= bound) & (scores > -np.inf))
     return candidates[np.argsort(-scores[candidates], kind="stable")][:count]
 
 
 def numpy_gumbel(keys: bytes, vocab_size: int) -> NDArray[np.float32]:
-    """One row, always evaluated alone, single-threaded and at a padded width.
+    """One row of Gumbel noise, evaluated alone, in one thread and at a padded width: float32 [vocab_size].
 
-    Vectorised logarithms may differ in the last bit from the scalar code that handles the rest of a row whose width
-    is no multiple of the vector's, or of a thread's share. Here no such rest exists, so that the bits of an entry
-    depend on nothing but its key.
+    Vectorised logarithms may differ in the last bit from the scalar code for a remainder, if the width is no multiple
+    of the vector width or of a thread's share. A padded row has no remainder, so an entry's bits depend on its key
+    alone.
     """
     words = np.frombuffer(keys, dtype="<u4")
     table = _token_table(-(-vocab_size // _PAD) * _PAD)
@@ -215,15 +215,15 @@ def numpy_gumbel(keys: bytes, vocab_size: int) -> NDArray[np.float32]:
 
 
 def fresh_seed() -> int:
-    """A seed for a request that came without one: 63 random bits, so that it fits any client's integers."""
+    """A seed for a request without one: 63 random bits, which fit a client's signed 64-bit integer."""
     return secrets.randbits(63)
 
 
 def _mix(table: Words, k0: np.uint32, k1: np.uint32, k2: np.uint32) -> Words:
     """Hash each entry under three keys: uint32 [n] -> uint32 [n], two multiply-xorshift rounds ("lowbias32").
 
-    Keys enter before, between and after the rounds: with one key alone the row of one key would be another
-    key's row in a different order, and rows of different positions would not be independent.
+    Keys enter before, between and after the rounds. With a single key, the rows of two keys would be permutations of
+    each other, and rows of different positions would not be independent.
     """
     h = table ^ k0
     h *= np.uint32(0x7FEB352D)
@@ -237,7 +237,7 @@ def _mix(table: Words, k0: np.uint32, k1: np.uint32, k2: np.uint32) -> Words:
 
 @lru_cache(maxsize=8)
 def _token_table(width: int) -> Words:
-    """A well mixed word per token id: uint32 [width], shared by all rows."""
+    """A mixed word per token id: uint32 [width], shared by all rows."""
     h = np.arange(width, dtype=np.uint32)
     for multiplier, shift in ((0x7FEB352D, 16), (0x846CA68B, 15), (0x9E3779B1, 16)):
         h ^= h >> np.uint32(shift)

@@ -1,7 +1,7 @@
-"""Shapes of draft trees: how many nodes where, decided before any token is known.
+"""Shapes of draft trees, fixed before any token is known.
 
-A shape is the parents of its nodes (``core.draft.Draft``), breadth first, so that any beginning of it is a shape too:
-that is how a short budget shortens a tree.
+A shape is the parents of its nodes (``verify.draft.Draft``), breadth first. Any prefix of a shape is a shape too, so a
+smaller budget takes a prefix.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from outrider.verify.tree import children
 
 Shape = tuple[int, ...]
 Acceptance = tuple[tuple[float, ...], ...]
-"""By depth and rank: how often the target's token was the source's guess of this rank at this depth."""
+"""[depth][rank]: how often the target's token was the source's guess of this rank at this depth."""
 
 
 def from_widths(widths: Iterable[int]) -> Shape:
@@ -40,7 +40,7 @@ def from_widths(widths: Iterable[int]) -> Shape:
 
 
 def breadth_first(parents: Sequence[int], depth: int) -> Shape:
-    """The same tree with its nodes in order of depth, siblings in their order, and none deeper than ``depth`` levels.
+    """The tree cut to ``depth`` levels, its nodes ordered by depth; siblings keep their order.
 
     ``(-1, 0, -1), 2 -> (-1, -1, 0)``
     """
@@ -59,19 +59,19 @@ def breadth_first(parents: Sequence[int], depth: int) -> Shape:
 
 @lru_cache(maxsize=64)
 def static_shape(tree: tuple[int, ...], depth: int) -> Shape:
-    """The shape that ``SpeculationParams.tree`` asks for, widths or parents, down to ``depth`` levels."""
+    """The shape of ``SpeculationParams.tree``, given as widths or parents, cut to ``depth`` levels."""
     return breadth_first(tree, depth) if tree[0] < 0 else from_widths(tree[:depth])
 
 
 def max_depth(speculation: SpeculationParams, *, adaptive: bool) -> int:
-    """Levels of a draft at most: ``spec_length``, or what ``auto`` stands for.
+    """The most levels of a draft: ``spec_length``, with ``auto`` resolved.
 
-    ``adaptive``: whether the engine may choose how much of a draft to score.
+    ``adaptive``: whether the engine may choose the number of nodes to score.
     """
     if speculation.spec_length != "auto":
         return speculation.spec_length
     if isinstance(speculation.tree, tuple):
-        return len(speculation.tree)  # as many as there are in the shape, or more
+        return len(speculation.tree)  # at least the levels of the shape
     levelled = speculation.tree in ("dynamic", "learned") or any(
         source_record(name).shape.branches for name in speculation.combination.names
     )
@@ -79,7 +79,7 @@ def max_depth(speculation: SpeculationParams, *, adaptive: bool) -> int:
 
 
 def max_nodes(speculation: SpeculationParams, depth: int) -> int:
-    """Nodes of a whole draft of at most ``depth`` levels, whichever of the request's sources it comes from."""
+    """The most nodes of a draft of at most ``depth`` levels, over all of the request's sources."""
     groups = speculation.combination.groups or (("none",),)
     wanted = max(nodes_by(name, speculation, depth) for group in groups for name in group)
     merged = any(len(group) > 1 for group in groups) and speculation.verifier not in CHAIN_VERIFIERS
@@ -87,7 +87,7 @@ def max_nodes(speculation: SpeculationParams, depth: int) -> int:
 
 
 def nodes_by(source: str, speculation: SpeculationParams, depth: int) -> int:
-    """Nodes of a draft of at most ``depth`` levels by one source."""
+    """The most nodes of one source's draft of at most ``depth`` levels."""
     if depth < 1:
         return 0
     shape = source_record(source).shape
@@ -106,9 +106,9 @@ def nodes_by(source: str, speculation: SpeculationParams, depth: int) -> int:
 
 
 def expected_accepted(shape: Sequence[int], acceptance: Sequence[float]) -> float:
-    """Expected length of the accepted path if the r-th child of any visited node is kept with ``acceptance[r]``."""
-    reached = [1.0]  # the root, then each node
-    rank = [0] * (len(shape) + 1)  # children of each so far
+    """The expected length of the accepted path if a visited node's r-th child is kept with ``acceptance[r]``."""
+    reached = [1.0]  # the probability of visiting the root, then each node
+    rank = [0] * (len(shape) + 1)  # the number of children so far of the root, then of each node
     for parent in shape:
         r = rank[parent + 1]
         rank[parent + 1] += 1
@@ -120,20 +120,20 @@ def optimal(acceptance: Sequence[float], nodes: int, depth: int) -> Shape:
     """The shape of at most ``nodes`` nodes and ``depth`` levels with the longest expected accepted path.
 
     Sequoia's dynamic programme (Chen et al. 2024, "Sequoia: scalable, robust, and hardware-aware speculative
-    decoding", section 4.1): the value of the children of a node, from rank r on, with n nodes for them and all below,
+    decoding", section 4.1). The value of a node's children from rank r on, with n nodes for their subtrees, is
 
         V(d, r, n) = max over m = 1..n of  a_r (1 + V(d - 1, 0, m - 1)) + V(d, r + 1, n - m)
 
-    where child r is kept with probability ``a_r``, gets m nodes with all below it, and leaves n - m to its siblings.
-    Exact for any ``acceptance``, also where a later rank is likelier than an earlier one.
+    where child r is kept with probability ``a_r``, its subtree has m nodes, and its later siblings' have n - m.
+    Optimal for any ``acceptance``, even if a later rank is likelier than an earlier rank.
 
     Args:
-        acceptance: how often the r-th child of a visited node is the accepted one (``RankAcceptance.rates``).
+        acceptance: how often the r-th child of a visited node is accepted (``RankAcceptance.rates``).
     """
 
     @cache
     def best(levels: int, rank: int, n: int) -> tuple[float, int]:
-        """Value, and nodes for the child of this rank; 0 if there is none."""
+        """The value, and the nodes of the subtree of the child of this rank; 0 for no child."""
         if levels == 0 or n == 0 or rank == len(acceptance):
             return 0.0, 0
         value, most = 0.0, 0
@@ -144,7 +144,7 @@ def optimal(acceptance: Sequence[float], nodes: int, depth: int) -> Shape:
         return value, most
 
     parents: list[int] = []
-    level = [(-1, nodes)]  # nodes, and how many there may be below each
+    level = [(-1, nodes)]  # nodes of this level, each with the number of nodes for its subtree
     for levels in range(depth, 0, -1):
         following: list[tuple[int, int]] = []
         for node, n in level:
@@ -160,11 +160,11 @@ def optimal(acceptance: Sequence[float], nodes: int, depth: int) -> Shape:
 
 @lru_cache(maxsize=64)
 def likeliest(acceptance: Acceptance, nodes: int, depth: int) -> Shape:
-    """The shape of at most ``nodes`` nodes and ``depth`` levels whose paths are accepted most, depth by depth.
+    """The shape of at most ``nodes`` nodes and ``depth`` levels with the likeliest nodes, from rates by depth and rank.
 
-    A node is reached with the product of the rates along its path, as if guesses at different depths were right
-    independently (Medusa, Cai et al. 2024, section 2.3.3, "optimized tree construction"). No child is likelier than its
-    parent, so the best nodes of all, taken one by one, are a tree.
+    A node's probability is the product of the rates along its path, as if guesses at different depths were independent
+    (Medusa, Cai et al. 2024, section 2.3.3, "optimized tree construction"). No child is likelier than its parent, so
+    the likeliest nodes form a tree.
     """
     parents: list[int] = []
     heap: list[tuple[float, int, int, int]] = []  # -chance, parent, level, rank
@@ -187,7 +187,7 @@ def likeliest(acceptance: Acceptance, nodes: int, depth: int) -> Shape:
 
 @dataclass
 class RankAcceptance:
-    """Measures how often the r-th child of a visited node was the accepted one."""
+    """Measures how often the r-th child of a visited node was accepted."""
 
     visited: list[int] = field(default_factory=list)  # visited nodes with a child of rank r
     accepted: list[int] = field(default_factory=list)
@@ -203,7 +203,7 @@ class RankAcceptance:
                 self.accepted[rank] += sibling == child
 
     def add(self, other: RankAcceptance) -> None:
-        """Count what another has counted."""
+        """Add the counts of ``other``."""
         self._widen(len(other.visited))
         for rank, (visited, accepted) in enumerate(zip(other.visited, other.accepted, strict=True)):
             self.visited[rank] += visited
@@ -216,5 +216,5 @@ class RankAcceptance:
 
     @property
     def rates(self) -> list[float]:
-        """a_r for ``optimal``."""
+        """The acceptance rate of each rank, for ``optimal``."""
         return [a / v for a, v in zip(self.accepted, self.visited, strict=True)]

@@ -1,4 +1,4 @@
-"""From logits to log-weights: temperature, then top-k, top-p and min-p (``truncation``). Processors come before."""
+"""From processed logits to log-weights: temperature, then top-k, top-p and min-p (``truncation``)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from outrider.verify.truncation import truncate_
 
 
 def log_weights(logits: NDArray[np.float32], params: SamplingParams) -> NDArray[np.float32]:
-    """Log-weights of a row of processed logits: float32 [vocab] each. ``params`` are not greedy.
+    """The log-weights of a row of processed logits: float32 [vocab] -> float32 [vocab].
 
-    The largest is 0.0, excluded tokens are -inf.
+    The largest log-weight is 0.0, excluded tokens have -inf. ``params`` must not be greedy.
 
     Raises:
         NumericalError: the largest logit is NaN, or infinite.
@@ -30,11 +30,11 @@ def log_weights(logits: NDArray[np.float32], params: SamplingParams) -> NDArray[
 
 
 def numpy_log_weights(logits: NDArray[np.float32], params: SamplingParams) -> NDArray[np.float32]:
-    """As ``log_weights``, by NumPy alone.
+    """As ``log_weights``, in NumPy.
 
-    The library's results are these, bit for bit, except that its sums for top-p may differ in the last digits.
+    The native library gives the same bits, except that its sums for top-p may differ in the last digits.
     """
-    best = logits.max()  # NaN if any entry is
+    best = logits.max()  # NaN if any entry is NaN
     check_largest(float(best), params)
     with np.errstate(over="ignore"):
         # Subtracting first keeps the likeliest tokens precise and the largest weight at exp(0).
@@ -45,10 +45,10 @@ def numpy_log_weights(logits: NDArray[np.float32], params: SamplingParams) -> ND
 
 
 def check_finite(largest: float) -> None:
-    """``largest`` is a row's maximum, which is NaN if any entry is.
+    """Check a row of logits by its maximum ``largest``, which is NaN if any entry is NaN.
 
     Raises:
-        NumericalError: it is NaN or +inf.
+        NumericalError: ``largest`` is NaN or +inf.
     """
     if math.isnan(largest) or largest == math.inf:
         raise NumericalError(
@@ -58,7 +58,7 @@ def check_finite(largest: float) -> None:
 
 
 def check_largest(largest: float, params: SamplingParams) -> None:
-    """As ``check_finite``, and at least one token must be possible."""
+    """As ``check_finite``; also raises ``NoTokenError`` or ``NumericalError`` if every logit is -inf."""
     check_finite(largest)
     if largest == -math.inf:
         named = ("structured", "allowed_token_ids", "banned_token_ids", "min_tokens")

@@ -1,4 +1,4 @@
-"""Helpers on draft trees given by their parent links (see ``core.draft.Draft``).
+"""Functions of draft trees given by their parent links (see ``verify.draft.Draft``).
 
 The running example, four nodes under the last committed token (-1):
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 
 def depths(parents: Sequence[int]) -> list[int]:
-    """Depth of each node, the root's children having depth 0: ``(-1, 0, 0, 1) -> [0, 1, 1, 2]``."""
+    """The depth of each node, 0 for the root's children: ``(-1, 0, 0, 1) -> [0, 1, 1, 2]``."""
     out: list[int] = []
     for parent in parents:
         out.append(0 if parent < 0 else out[parent] + 1)
@@ -23,9 +23,9 @@ def depths(parents: Sequence[int]) -> list[int]:
 
 
 def children(parents: Sequence[int]) -> list[list[int]]:
-    """Children of the root, then of each node: ``(-1, 0, 0, 1) -> [[0], [1, 2], [3], [], []]``.
+    """The children of the root, then of each node: ``(-1, 0, 0, 1) -> [[0], [1, 2], [3], [], []]``.
 
-    Entry ``1 + i`` belongs to node ``i``, as row ``1 + i`` of a scored step does.
+    Entry ``1 + i`` belongs to node ``i``, like row ``1 + i`` of the target's logits.
     """
     out: list[list[int]] = [[] for _ in range(len(parents) + 1)]
     for node, parent in enumerate(parents):
@@ -60,14 +60,14 @@ def ancestor_mask(parents: Sequence[int]) -> NDArray[np.bool_]:
 
 
 def leaves(parents: Sequence[int]) -> int:
-    """How many nodes have no children: ``(-1, 0, 0, 1) -> 2``."""
+    """The number of nodes without children: ``(-1, 0, 0, 1) -> 2``."""
     return len(parents) - len({parent for parent in parents if parent >= 0})
 
 
 def longest_first(parents: Sequence[int]) -> list[int]:
-    """The nodes depth first, at each the child with the deepest tree below it first: ``(-1, 0, 0, 2) -> [0, 2, 3, 1]``.
+    """The nodes depth first, the child with the deepest subtree first: ``(-1, 0, 0, 2) -> [0, 2, 3, 1]``.
 
-    So the longest path is in one piece at the beginning.
+    The result starts with the longest path.
     """
     heights = [1] * len(parents)
     for node in reversed(range(len(parents))):
@@ -78,7 +78,7 @@ def longest_first(parents: Sequence[int]) -> list[int]:
     ahead = [-1]
     while ahead:
         node = ahead.pop()
-        ahead += sorted(below[node + 1], key=lambda child: (heights[child], -child))  # the last is next
+        ahead += sorted(below[node + 1], key=lambda child: (heights[child], -child))  # popped from the end
         if node >= 0:
             order.append(node)
     return order
