@@ -1,4 +1,4 @@
-"""From what a caller asks for to requests an engine can run."""
+"""Converts prompts and options into requests of an engine."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Message = Mapping[str, Any]
 
 
 class ImagePrompt(TypedDict, total=False):
-    """A prompt that has the model's placeholder (``<image>``) once for each image."""
+    """A prompt with images: its text has the model's placeholder (``<image>``) once per image."""
 
     prompt: str
-    prompt_token_ids: Sequence[int]  # in place of ``prompt``
+    prompt_token_ids: Sequence[int]  # instead of ``prompt``
     multi_modal_data: Mapping[str, Any]  # {"image": an image, or a list of them}
 
 
@@ -41,7 +41,7 @@ Prompt = str | Sequence[int] | ImagePrompt | EncodedPrompt
 
 
 class InputProcessor:
-    """Turns prompts into token ids, grammars into constraints, and numbers requests."""
+    """Converts prompts to token ids and structured outputs to constraints, and builds requests with unique ids."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class InputProcessor:
         vision: Any = TEXT_ONLY,
     ) -> None:
         """Args:
-        speculation: for requests that say nothing else; its ``draft`` names sources, not ``auto``.
-        split_prompt: of a target with an encoder (``EncodingModel``).
-        vision: what reads images, or why nothing does.
+        speculation: the default for requests; its ``draft`` names sources, not ``auto``.
+        split_prompt: splits the encoder's input off a prompt, for a target with an encoder (``EncodingModel``).
+        vision: the ``Vision`` that reads images, or a str: the reason why images are not supported.
         """
         self.adapters, self.vision = adapters, vision
         self._tokenizer, self._eos, self._speculation = tokenizer, eos, speculation
@@ -64,7 +64,7 @@ class InputProcessor:
 
     @cached_property
     def grammars(self) -> GrammarCompiler:
-        """Compiles structured outputs; made when first asked for, as its library takes a while to import."""
+        """Compiles structured outputs; created on first use, because its library imports slowly."""
         from outrider.verify.grammar import GrammarCompiler
 
         return GrammarCompiler(self._tokenizer, self._eos)
@@ -78,13 +78,13 @@ class InputProcessor:
         tenant: str = "",
         **_: Any,
     ) -> EncodedPrompt:
-        """A text, token ids, chat messages written with the model's template, or any of these with images.
+        """Encode a text, token ids, chat messages (with the model's template), or any of these with images.
 
-        ``limits`` are those of images, if any; ``cache_salt`` and ``tenant`` are those of its requests.
+        ``limits``: the limits of images; ``cache_salt`` and ``tenant``: the request's.
 
         Raises:
-            InvalidRequestError: it is none of these, or an image cannot be read.
-            MissingExtensionError: it has images, and what reads them is not installed.
+            InvalidRequestError: the prompt has another type, or an image cannot be read.
+            MissingExtensionError: the prompt has images, and the distribution that reads images is not installed.
         """
         if isinstance(prompt, EncodedPrompt):
             check_ids("prompt", prompt.token_ids, self._tokenizer.vocab_size)
@@ -135,9 +135,9 @@ class InputProcessor:
         """One request, not yet checked against an engine.
 
         Args:
-            prefix_leader: another output of the same prompt.
-            given: what the target reads besides the prompt.
-            constraint: what the output keeps to, in place of ``params.structured``.
+            prefix_leader: an earlier request of the same prompt, whose cached rows are shared.
+            given: the target's input besides the prompt.
+            constraint: the output's constraint, used if ``params.structured`` is None.
         """
         if lora_request is not None:
             if given is not TEXT:
@@ -169,12 +169,12 @@ class InputProcessor:
         return request
 
     def _constraint(self, form: StructuredOutput, prompt: Sequence[int], domain: str) -> Constraint:
-        """What keeps an output to ``form``, which may begin only behind a thinking section."""
+        """The constraint of ``form``, which may apply only after a thinking section."""
         constraint = self.grammars.constraint(form, domain)
         return constraint if form.thinking is None else self.grammars.behind_thinking(constraint, form.thinking, prompt)
 
     def _resolve(self, speculation: SpeculationParams) -> SpeculationParams:
-        """With ``draft="auto"`` decided, and a prediction as token ids."""
+        """``speculation`` with ``draft="auto"`` resolved and the prediction as token ids."""
         if speculation.draft == AUTO:
             draft = self._speculation.draft if speculation.prediction is None else "prediction"
             speculation = replace(speculation, draft=draft)
@@ -187,14 +187,14 @@ class InputProcessor:
 
 
 def resolve_alias(params: Any, sampling_params: Any) -> Any:
-    """``params``, under either of its names."""
+    """The value of ``params`` or of its alias ``sampling_params``. Raises ``InvalidRequestError`` if both are given."""
     if params is not None and sampling_params is not None:
         raise InvalidRequestError("params and sampling_params are the same option: give one of them", param="params")
     return sampling_params if params is None else params
 
 
 def is_conversation(prompt: object) -> TypeGuard[Sequence[Message]]:
-    """Whether ``prompt`` is a list of messages, at least one."""
+    """Whether ``prompt`` is a non-empty list of messages."""
     return isinstance(prompt, Sequence) and bool(prompt) and all(isinstance(message, Mapping) for message in prompt)
 
 
@@ -204,7 +204,7 @@ def _shows_images(messages: Sequence[Message]) -> bool:
 
 
 def _check_messages(messages: Sequence[Message]) -> None:
-    """What no template can write. Raises InvalidRequestError."""
+    """Raise ``InvalidRequestError`` for a message without a role, or without content that its role needs."""
     for place, message in enumerate(messages):
         if not message.get("role"):
             raise InvalidRequestError(
@@ -215,7 +215,7 @@ def _check_messages(messages: Sequence[Message]) -> None:
 
 
 def conversations(messages: object) -> list[Sequence[Message]] | None:
-    """Those of a list of conversations; None where ``messages`` are one.
+    """The conversations of a list of conversations; None if ``messages`` is a single conversation.
 
     Raises ``InvalidRequestError`` for anything else.
     """
@@ -239,7 +239,7 @@ def conversations(messages: object) -> list[Sequence[Message]] | None:
 
 
 def prompts_in(prompts: Any) -> list[Prompt] | None:
-    """Those of a list of prompts; None where ``prompts`` are one. Raises ``InvalidRequestError`` for anything else."""
+    """The prompts of a list; None if ``prompts`` is a single prompt. Raises ``InvalidRequestError`` for other types."""
     if isinstance(prompts, str | Mapping):
         return None
     if not isinstance(prompts, Iterable) or isinstance(prompts, bytes):
@@ -252,9 +252,10 @@ def prompts_in(prompts: Any) -> list[Prompt] | None:
 def broadcast_params(
     prompt: Any, several: Sequence[Any] | None, params: Any, speculation: Any
 ) -> list[tuple[Any, ...]]:
-    """(prompt, params, speculation) of each of ``several`` prompts, or else of ``prompt`` alone.
+    """(prompt, params, speculation) of each of ``several`` prompts, or of ``prompt`` alone if ``several`` is None.
 
-    Raises ``InvalidRequestError`` unless options are one for all, or a list with one for each.
+    Each option is one value for all prompts, or a list with one value per prompt; otherwise raises
+    ``InvalidRequestError``.
     """
     if several is None:
         return [(prompt, _for_one(params, "params"), _for_one(speculation, "speculation"))]

@@ -1,4 +1,4 @@
-"""From options to an engine that runs: target, draft models, heads, caches and sources of drafts."""
+"""Loads an engine from its options: target, draft models, heads, caches and draft sources."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model in memory, with all that drafts for it. ``config`` names the source that ``draft="auto"`` stands for."""
+    """A loaded model with its draft sources. In ``config``, ``draft="auto"`` is resolved to sources."""
 
     config: EngineConfig
     folder: Path
@@ -49,11 +49,11 @@ class Loaded:
     eos_token_ids: tuple[int, ...]
     drafters: DrafterRegistry
     engine: Engine
-    vision: Any  # ``Vision`` or a str: what reads images, or why nothing does
+    vision: Any  # the ``Vision`` that reads images, or a str: the reason why images are not supported
 
 
 def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
-    """Load what ``config`` names. ``progress``: report downloads and the memory budget on the terminal.
+    """Load the models that ``config`` names. ``progress``: report downloads and the memory budget on the terminal.
 
     Raises ``OutriderError`` if a model cannot be found or loaded, or the memory does not suffice.
     """
@@ -65,7 +65,7 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
 
 def _load(config: EngineConfig, progress: bool) -> Loaded:
     if config.datastore not in ("auto", "none"):
-        read_origin(Path(config.datastore).expanduser())  # an error comes before weights are read
+        read_origin(Path(config.datastore).expanduser())  # raises before weights are read
     folder = resolve(config.model, progress=progress)
     tokenizer = Tokenizer.from_folder(folder, config.model)
     draft_models, draft_tokenizers, same = _load_draft_models(config, tokenizer, progress)
@@ -118,7 +118,7 @@ def _load(config: EngineConfig, progress: bool) -> Loaded:
 
 
 def _load_vision(folder: Path, tokenizer: Tokenizer, model: LoadedModel) -> Any:
-    """What reads images, or why nothing does."""
+    """The ``Vision`` that reads images, or the reason why images are not supported."""
     if not is_vision_language(folder) or not has_extension("input_sources", "images"):
         return TEXT_ONLY
     return extension("input_sources", "images").open_vision(folder, tokenizer, model)
@@ -134,7 +134,7 @@ def _load_target(config: EngineConfig, folder: Path) -> LoadedModel:
 
 
 def _measured_acceptance(heads: Mapping[str, Any], source: str) -> Acceptance:
-    """How often a source's guesses were right when its head was trained, by depth and rank; (): it has no head."""
+    """The acceptance by depth and rank that was measured when the source's head was trained; () without a head."""
     config = heads[source].config if source in heads else None
     if not isinstance(config, HeadConfig):
         return ()
@@ -147,7 +147,7 @@ def _load_draft_models(
 ) -> tuple[tuple[LoadedModel, ...], tuple[Tokenizer, ...], bool]:
     """The draft models, their tokenizers, and whether all have the target's vocabulary.
 
-    Another one is only taken where the sources that draft by default know how to read it.
+    Raises ``IncompatibleDraftError`` for another vocabulary unless a default source supports it.
     """
     by_text = any(source_record(name).any_vocabulary for name in parse(config.speculation.draft).names)
     same = True
@@ -167,10 +167,10 @@ def _load_draft_models(
 
 
 def _check_table(config: EngineConfig, drafters: DrafterRegistry) -> None:
-    """Build the sources that read ``draft_table``, so that an error in it comes before requests.
+    """Build the sources that read ``draft_table``, so that its errors are raised before requests.
 
     Raises:
-        ConfigError: the file cannot be used, or no installed source reads one.
+        ConfigError: the file is invalid, or no installed source reads a table.
     """
     if config.draft_table is not None:
         readers = [name for name, source in SOURCES.items() if source.engine_option == "draft_table"]

@@ -21,39 +21,39 @@ _ELSEWHERE = {
     "generated_text": "text",
     "metrics": "stats",
 }
-"""What other libraries call an output's parts, and where those are here."""
+"""Attributes of other libraries' outputs, and their equivalents here."""
 _COLOURS: Mapping[Origin, str] = {
     "accepted": "rgba(46, 160, 67, 0.30)",
     "recovered": "rgba(230, 160, 0, 0.30)",
     "bonus": "rgba(20, 160, 190, 0.30)",
 }
-"""Backgrounds that can be read on white and on black; the terminal's green, yellow and cyan."""
+"""Background colours that are legible on white and on black: the terminal's green, yellow and cyan."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """A finished request. A notebook shows its text coloured by where each token came from.
+    """A finished request. A notebook shows its text coloured by each token's origin.
 
-    ``table()`` shows its steps, ``plot()`` how much each gave, and ``tree(step)`` what was drafted for one.
+    ``table()`` shows its forward passes, ``plot()`` the tokens of each pass, and ``tree(step)`` the draft of one step.
     """
 
     text: str
     token_ids: list[int]
     finish_reason: FinishReason
-    seed: int  # with which the same tokens come again
+    seed: int  # reproduces the same tokens
     prompt_token_ids: list[int]
-    prompt_logprobs: list[Mapping[int, float]]  # of every prompt token but the first, if asked for
+    prompt_logprobs: list[Mapping[int, float]]  # of every prompt token but the first; empty unless requested
     stats: RequestStats
     steps: list[StepOutput] = field(repr=False)  # token by token: text, origin, log-probabilities
-    token_texts: Mapping[int, str] = field(default_factory=dict, repr=False)  # of the tokens in reported drafts
-    sum_logprobs: float | None = None  # of an output that a beam search found
-    score: float | None = None  # by which that ranked it
+    token_texts: Mapping[int, str] = field(default_factory=dict, repr=False)  # texts of the tokens in reported drafts
+    sum_logprobs: float | None = None  # beam search only
+    score: float | None = None  # beam search only: the ranking score
 
     @classmethod
     def of(cls, request: Request, steps: list[StepOutput], token_text: Callable[[int], str] = str) -> Output:
-        """What a finished request gave; raises the error it ended with, if it did.
+        """The output of a finished request; raises the request's error, if it ended with one.
 
-        ``token_text`` gives the text of a drafted token, for drawings.
+        ``token_text``: from a token id to its text, for drawings of drafts.
         """
         if request.error is not None:
             raise request.error
@@ -74,38 +74,38 @@ class Output:
 
     @property
     def outputs(self) -> list[Output]:
-        """This output alone, where vLLM keeps those of a prompt: ``out.outputs[0].text``."""
+        """A list of this output, for vLLM's ``out.outputs[0].text``."""
         return [self]
 
     @property
     def logprobs(self) -> list[Mapping[int, float]] | None:
-        """Of each token: its log-probability, and those of the alternatives that were asked for. None: none were."""
+        """Per token, its log-probability and those of the requested number of alternatives; None if not requested."""
         found = [step.logprobs for step in self.steps]
         return [one for one in found if one is not None] if found and found[0] is not None else None
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Only called for what is not there."""
+            """Called for missing attributes only."""
             hint = f": use {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     def table(self) -> Any:
-        """Each forward pass of the target: tokens drafted and accepted, and the text it gave.
+        """A table of the target's forward passes: tokens drafted, tokens accepted, and their text.
 
-        This and the two pictures come with ``outrider[lab]``; without it they raise MissingExtensionError.
+        ``table``, ``plot`` and ``tree`` need ``outrider[lab]``; without it they raise MissingExtensionError.
         """
         return extension("outputs", "table", "Output.table()")(self)
 
     def plot(self) -> Any:
-        """Tokens of each forward pass, and τ over the answer, as a picture that a notebook shows."""
+        """A figure for notebooks: the tokens of each forward pass, and τ over the answer."""
         return extension("outputs", "plot", "Output.plot()")(self)
 
     def tree(self, step: int) -> Any:
-        """The draft tree of a step, by its number in ``table()``, as a picture that a notebook shows.
+        """A figure for notebooks: the draft tree of a step, by its number in ``table()``.
 
         Raises:
-            InvalidRequestError: there is no such step, or the request did not report its drafts.
+            InvalidRequestError: the step does not exist, or the request did not report its drafts.
         """
         return extension("outputs", "tree", "Output.tree()")(self, step)
 
@@ -117,7 +117,7 @@ class Output:
         )
 
     def _repr_html_(self) -> str:
-        """Accepted drafts green, tokens in place of a refused draft amber, tokens after a fully accepted one cyan."""
+        """Accepted draft tokens green, recovered tokens amber, bonus tokens cyan."""
         tokens = "".join(map(_token, self.steps)) or escape(self.text)
         legend = " · ".join(f'<span style="background: {colour}">{name}</span>' for name, colour in _COLOURS.items())
         return (
@@ -127,13 +127,13 @@ class Output:
 
 
 def _reported(steps: list[StepOutput]) -> set[int]:
-    """Ids of all drafted and generated tokens, if the request reported its drafts."""
+    """The ids of all drafted and generated tokens; empty if the request did not report its drafts."""
     drafts = [step.draft.tokens for step in steps if step.draft is not None]
     return {token for draft in drafts for token in draft} | ({step.token_id for step in steps} if drafts else set())
 
 
 def one_or_all(outputs: list[Output]) -> Output | list[Output]:
-    """The outputs of one prompt: itself where there is one, else all of them."""
+    """The output itself if there is one, else the list of outputs."""
     return outputs[0] if len(outputs) == 1 else outputs
 
 
@@ -146,7 +146,7 @@ def _token(step: StepOutput) -> str:
 
 
 def statistics(stats: RequestStats, draft: str = "") -> str:
-    """What a request cost and what its drafts won, in one line. ``draft``: how it drafted, if it did."""
+    """A request's time, forward passes and acceptance in one line. ``draft``: its draft sources, "" for none."""
     seconds = stats.prefill_s + stats.decode_s
     line = f"{stats.completion_tokens} tokens in {seconds:.2f} s ({stats.tokens_per_s or 0:.0f} tokens/s)"
     line += f" · {stats.target_runs} target runs, {stats.mean_acceptance_length or 0:.2f} tokens a run"
@@ -157,7 +157,7 @@ def statistics(stats: RequestStats, draft: str = "") -> str:
 
 
 def tokens_per_run(stats: Iterable[RequestStats]) -> str:
-    """The tokens of all requests, and how many of them each forward pass gave."""
+    """The number of tokens of all requests, and the tokens per forward pass, as text."""
     counts = [(one.completion_tokens, one.target_runs) for one in stats]
     tokens, runs = sum(token for token, _ in counts), sum(run for _, run in counts)
     return f"{tokens} tokens, {tokens / max(1, runs):.2f} a run"

@@ -1,4 +1,4 @@
-"""Draft sources, and what is needed to write one (docs/sources.md).
+"""Draft sources, and the interface for writing one (docs/sources.md).
 
 from outrider.drafters import EMPTY, Draft, Drafter, RequestView
 """

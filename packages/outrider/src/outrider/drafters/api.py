@@ -1,4 +1,4 @@
-"""What a draft source is: requests in, drafts out. It can be wrong, late or broken and cost only speed."""
+"""The draft source interface: requests in, drafts out. A wrong, late or failing source costs speed only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outrider.verify.verifiers import DraftSampler
 
 
 class RequestView(Protocol):
-    """What a draft source may see of a running request. Read only."""
+    """A draft source's read-only view of a running request."""
 
     @property
     def id(self) -> str: ...
@@ -37,32 +37,32 @@ class RequestView(Protocol):
 
     @property
     def slot(self) -> int | None:
-        """Its place in the target's cache."""
+        """The request's slot in the target's cache; None while it has none."""
         ...
 
     @property
     def num_computed_tokens(self) -> int:
-        """How many of its tokens the target's cache holds; at most all but the last."""
+        """The number of its tokens in the target's cache; at most all but the last."""
         ...
 
     @property
     def cache_salt(self) -> str:
-        """Its domain: requests with different ones must not learn from each other (``utils.partitioned_store``)."""
+        """Its domain: requests of different domains must not learn from each other (``utils.partitioned_store``)."""
         ...
 
     @property
     def tenant(self) -> str:
-        """Whose memory it takes for what is learned from it."""
+        """The tenant whose share of memory holds data learned from this request."""
         ...
 
     @property
     def input(self) -> InputSource:
-        """What its target reads besides the tokens; an encoder's input is for draft models too."""
+        """The target's input besides the tokens, such as images; draft models read an encoder's input too."""
         ...
 
     @property
     def constraint(self) -> Constraint | None:
-        """What its output must keep to; tokens it does not allow are never accepted."""
+        """The constraint on its output; tokens that it forbids are never accepted."""
         ...
 
     @property
@@ -70,33 +70,33 @@ class RequestView(Protocol):
 
     @property
     def depth_limit(self) -> int:
-        """Levels of a draft worth proposing: more would exceed ``spec_length``, the context or ``max_tokens``."""
+        """The most levels of a draft: more would exceed ``spec_length``, the context or ``max_tokens``."""
         ...
 
     def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
-        """Whether a further level of ``source``'s draft is likely to pay.
+        """Whether a further level of ``source``'s draft is expected to save more time than it costs.
 
-        ``paths``: where it would, for each place the chances that it gives the tokens down to there. For sources whose
-        time grows with the levels of a draft; true where nothing is known, and where the length is fixed.
+        ``paths``: for each frontier node, the source's probabilities along its path. For sources whose time grows with
+        the levels of a draft. True without an estimate, and for drafts of fixed length.
         """
         ...
 
     @property
     def seconds_left(self) -> float:
-        """Seconds of this step that are left for drafts; infinite unless others wait for it.
+        """The seconds left for drafting in this step; infinite unless other tenants wait for the step.
 
-        For sources whose models read long texts: what is not read now is read in a later step.
+        For sources whose models read long texts: they read the rest in a later step.
         """
         ...
 
     def draws(self) -> DraftSampler:
-        """How to draw this step's draft tokens so that they couple with the target's draws, if they may."""
+        """The sampler for this step's draft tokens, which couples them with the target's draws if the verifier does."""
         ...
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a draft. ``committed`` may be shorter than the verdict where the request stopped."""
+    """The result of a draft. ``committed`` is shorter than the verdict if the request ended within it."""
 
     request: RequestView
     draft: Draft
@@ -112,38 +112,38 @@ class Drafter(ABC):
 
         start ── propose ── observe ── propose ── observe ── ... ── finish
 
-    Only ``propose`` is required. A drafter that learns nothing and keeps nothing leaves the others out.
+    Only ``propose`` is required; the other methods are for drafters with a state.
     """
 
     def start(self, request: RequestView) -> None:  # noqa: B027  (a hook, and optional)
-        """A request begins. A request that was preempted starts again, with the tokens it has by then."""
+        """A request begins. After preemption it starts again, with its tokens so far."""
 
     @abstractmethod
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        """One draft per request, of at most ``budgets[i]`` nodes; ``EMPTY`` where it has none.
+        """One draft per request, of at most ``budgets[i]`` nodes; ``EMPTY`` for no draft.
 
-        A budget is the number of levels for a chain, and that of nodes where the request asks for a tree, of which
-        none should be deeper than its ``depth_limit``.
+        For a chain, the budget is the number of tokens. For a request with a tree, it is the number of nodes, and the
+        tree should have at most ``depth_limit`` levels.
         """
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:  # noqa: B027  (a hook, and optional)
-        """A step is over: which tokens were committed, and the target's rows at every node of the draft."""
+        """Learn from a step: the committed tokens, and the target's rows at every draft node."""
 
     def finish(self, request_id: str) -> None:  # noqa: B027  (a hook, and optional)
-        """The request has ended, or was preempted. Called for unknown requests too, and more than once."""
+        """The request has ended or was preempted. May be called repeatedly, and for unknown requests."""
 
     def time_drafts(self) -> DraftingCost | None:
-        """What its drafts take at least, timed now; None for a drafter that runs no encoder before it drafts."""
+        """The minimal cost of a draft, timed now; None for a drafter without an encoder."""
         return None
 
     @property
     def caches(self) -> Sequence[KVCache]:
-        """The caches it keeps, whose memory the engine reports and checks."""
+        """The drafter's own caches, whose memory the engine reports and checks."""
         return ()
 
 
 class SingleRequestDrafter(Drafter):
-    """A draft source that gains nothing from drafting for several requests at once."""
+    """A draft source that drafts for one request at a time."""
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """``draft`` for each request in turn."""
@@ -156,18 +156,18 @@ class SingleRequestDrafter(Drafter):
 
 @runtime_checkable
 class FeatureReader(Protocol):
-    """A draft source that also reads the target's inner results; they are computed only for requests that name it."""
+    """A draft source that reads the target's hidden states, computed only for requests that name the source."""
 
     @property
     def feature_layers(self) -> tuple[int, ...]:
-        """Which of them: the residual stream after so many layers each, in ascending order."""
+        """The layers, counted from 1, whose output (the residual stream) is read, in ascending order."""
         ...
 
     def read(self, request: RequestView, start: int, features: Array) -> None:
         """Take the features [n, layers * d] of the request's committed tokens ``start`` to ``start + n - 1``.
 
-        Called after each run of the target, in order, between ``start`` and ``finish`` of the request. Tokens found in
-        the prefix cache have not been run and have none, so ``start`` may lie beyond what was read so far; where a
-        request is read again it may lie before it.
+        Called in order after each forward pass of the target, between ``start`` and ``finish`` of the request. Tokens
+        from the prefix cache have no features, so ``start`` may skip tokens. If the request is read again, ``start``
+        may go back.
         """
         ...

@@ -1,4 +1,4 @@
-"""What draft sources are built from."""
+"""The inputs for building draft sources."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from outrider.tokenizer.tokenizer import Tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class DrafterContext:
-    """What a builder of a draft source is given."""
+    """The argument of a draft source's builder."""
 
-    vocab_size: int  # ids with a meaning, shared by target and draft models
+    vocab_size: int  # token ids without padding, shared by target and draft models
     cache: CacheSpec  # the target's
     draft_models: tuple[Model, ...] = ()
     tokenizer: Tokenizer | None = None  # the target's
     draft_tokenizers: tuple[Tokenizer, ...] = ()  # the draft models'
     same_vocabulary: bool = True  # whether draft models have the target's tokens
-    draft_table: str | None = None  # file of counts for unigram and bigram, which otherwise learn live
-    datastore: Datastore | None = None  # answers that suffix copies from
-    custom_sources: tuple[str, ...] = ()  # the user's own that may be imported
-    heads: Mapping[str, Any] = field(default_factory=dict)  # trained for the target, by source
-    target: HeadTarget | None = None  # for ``layer_skip`` and heads, with its cache
+    draft_table: str | None = None  # file of counts for unigram and bigram; None: they learn live
+    datastore: Datastore | None = None  # answers that ``suffix`` copies from
+    custom_sources: tuple[str, ...] = ()  # the user's sources that may be imported
+    heads: Mapping[str, Any] = field(default_factory=dict)  # trained heads of the target, by source
+    target: HeadTarget | None = None  # for ``layer_skip`` and heads
     target_cache: KVCache | None = None
-    draft_layers: int | None = None  # of the target; None: a third
+    draft_layers: int | None = None  # layers of the target for ``layer_skip``; None: a third
 
     @cached_property
     def cached_draft_models(self) -> tuple[DraftModel, ...]:
-        """The draft models with their caches, which all sources share."""
+        """The draft models with their caches, shared by all sources."""
         sizes = [self.vocab_size] * len(self.draft_models)
         if not self.same_vocabulary:
             sizes = [
@@ -47,12 +47,12 @@ class DrafterContext:
         )
 
     def require_tokenizers(self) -> tuple[Tokenizer, tuple[Tokenizer, ...]]:
-        """The target's and the draft models', for a source that drafts by way of text."""
+        """The tokenizers of the target and the draft models, for a source that converts between vocabularies."""
         assert self.tokenizer is not None
         return self.tokenizer, self.draft_tokenizers
 
     def require_target(self) -> tuple[HeadTarget, KVCache]:
-        """The target and its cache, for a source whose record says that it needs them."""
+        """The target and its cache, for a source whose record requires them."""
         assert self.target is not None
         assert self.target_cache is not None
         return self.target, self.target_cache

@@ -1,4 +1,4 @@
-"""What drafting takes, timed before any request: for sources that read an encoder's input before they draft."""
+"""The cost of drafting, timed before any request, for sources that encode an input before they draft."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from outrider.models.base import Model
 from outrider.models.batch import SequenceInput, pack
 from outrider.models.inputs import InputSource, has_encoder
 
-_CONTEXT, _PASSES = 32, 9  # rows that timed passes look back on, and how many are timed
+_CONTEXT, _PASSES = 32, 9  # context rows of a timed pass, and the number of passes
 
 
 @dataclass(frozen=True)
 class DraftingCost:
-    """Seconds that drafts for a request take at least."""
+    """The minimal seconds for drafting a request."""
 
-    level: float  # for each level of a chain
-    reading: Callable[[InputSource], float]  # before the first one
+    level: float  # seconds per level of a chain
+    reading: Callable[[InputSource], float]  # seconds for the encoder before the first draft
 
     def plus(self, other: DraftingCost) -> DraftingCost:
-        """Of a source that needs both."""
+        """The cost of a source that runs both."""
         return DraftingCost(self.level + other.level, lambda given: self.reading(given) + other.reading(given))
 
 
 def time_drafts(model: Model) -> DraftingCost | None:
-    """What drafting with ``model`` takes; None if it has no encoder, and so reads nothing but the text."""
+    """The cost of drafting with ``model``; None for a model without an encoder."""
     if not has_encoder(model):
         return None
     seconds, positions = model.time_encoder()
@@ -40,7 +40,7 @@ def time_drafts(model: Model) -> DraftingCost | None:
 
 
 def _time_level(model: Model) -> float:
-    """Median seconds of a pass of one row."""
+    """The median seconds of a one-row pass."""
     context = min(_CONTEXT, model.config.max_seq_len - 1)
     cache = model.new_cache(CacheSpec(slots=1, max_seq_len=context + 1))
     slot = cache.allocate()

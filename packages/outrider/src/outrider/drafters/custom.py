@@ -13,12 +13,12 @@ from outrider.errors import ConfigError
 
 
 def load(name: str, context: DrafterContext) -> Drafter:
-    """Import a class and make one of it: from ``DrafterContext`` if its constructor takes an argument.
+    """Import a class and construct it, with the ``DrafterContext`` if its constructor takes an argument.
 
-    The class may derive from ``Drafter`` or just have its methods, of which only ``propose`` is required.
+    The class derives from ``Drafter`` or has its methods; only ``propose`` is required.
 
     Raises:
-        ConfigError: it cannot be imported or made, or lacks ``propose``.
+        ConfigError: the class cannot be imported or constructed, or lacks ``propose``.
     """
     module_name, _, class_name = name.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")) or not class_name.isidentifier():
@@ -40,7 +40,7 @@ def load(name: str, context: DrafterContext) -> Drafter:
 
 
 def _complete(kind: type) -> Callable[..., Drafter]:
-    """``kind`` with the methods of ``Drafter`` that it leaves out; its own go first."""
+    """``kind``, with ``Drafter``'s defaults for the methods that it lacks."""
     if issubclass(kind, Drafter):
         return kind
     return cast("Callable[..., Drafter]", type(kind.__name__, (kind, Drafter), {"__module__": kind.__module__}))
@@ -50,7 +50,7 @@ def _takes_argument(kind: type) -> bool:
     """Whether the constructor has a positional parameter without a default."""
     try:
         parameters = inspect.signature(kind).parameters.values()
-    except ValueError:  # written in C: it has no signature to look at
+    except ValueError:  # a class written in C has no signature
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return any(p.kind in positional and p.default is inspect.Parameter.empty for p in parameters)

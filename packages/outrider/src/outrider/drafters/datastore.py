@@ -1,9 +1,9 @@
-"""A fixed text that drafts are copied from: what a model answered before, sorted by what precedes each token.
+"""A fixed store of a model's earlier answers that drafts are copied from, indexed by a suffix array.
 
 Retrieval in place of training, after REST (He et al. 2024); docs/algorithms/suffix.md.
 
-    tokens   int32 [n]   prompts' ends and answers, with gaps of -1 between two of them
-    order    int32 [m]   places before tokens of answers, sorted
+    tokens   int32 [n]   each prompt's end and its answer, with gaps of -1 between texts
+    order    int32 [m]   indices of the answers' tokens, sorted by the tokens before them
 
 Metadata, as strings: ``format``, ``vocab_size``, ``target`` (its fingerprint's digest), ``texts``.
 """
@@ -29,46 +29,46 @@ from outrider.utils.whole_files import write_whole
 from outrider.weights.files.safetensors import read_header
 
 FORMAT = "outrider-datastore-1"
-_SORTED = 12  # tokens before a place that it is sorted by
+_SORTED = 12  # preceding tokens that form a place's sort key
 _MOST = 64  # places found at once: MOST of suffix_array_search.c
-_LEAD = 8  # tokens of a prompt that are kept before its answer
-_NONE = -1  # no token: between two texts
+_LEAD = 8  # last tokens of a prompt that are kept before its answer
+_NONE = -1  # marks the gap between two texts
 _NAMES = ("tokens", "order")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a datastore was made of."""
+    """The origin of a datastore."""
 
     vocab_size: int
-    target: str = ""  # digest of the fingerprint of the model that wrote it
+    target: str = ""  # fingerprint digest of the model that wrote the answers
     texts: int = 0
 
 
 class Datastore:
-    """Places of a text in the order of what precedes them, read backwards: a suffix array of the reversed text.
+    """A text and its places, sorted by their preceding tokens read backwards: a suffix array of the reversed text.
 
     ::
 
         tokens   -1 -1 ... the end of a prompt | an answer ... -1 -1 ... the end of the next prompt | ...
-        order    places before tokens of answers; neighbours have the longest context in common
+        order    indices of the answers' tokens; neighbours share the longest context
     """
 
     def __init__(self, tokens: NDArray[np.int32], order: NDArray[np.int32], origin: Origin) -> None:
         self._tokens, self._order, self.origin = tokens, order, origin
-        self._text, self._places = tokens.data, order.data  # whose items are Python's integers
+        self._text, self._places = tokens.data, order.data  # memoryviews, whose items are Python integers
         self._back = -np.arange(1, MAX_MATCH + 1)
         self._addresses = len(order), order.ctypes.data, len(tokens), tokens.ctypes.data
         self._library = library()
 
     def __len__(self) -> int:
-        """Tokens that may be drafted."""
+        """The number of tokens that may be drafted."""
         return len(self._order)
 
     def find(self, tail: Sequence[int], limit: int) -> list[Occurrence]:
-        """Up to ``limit`` places, 64 at most, that have the longest context in common with ``tail``, longest first."""
+        """Up to ``limit`` places (64 at most) whose context matches the longest end of ``tail``, longest first."""
         limit, tail = min(limit, _MOST), tail[-MAX_MATCH:]
-        if self._library is not None:  # NumPy takes ten times as long, right behind a forward pass
+        if self._library is not None:  # right after a forward pass, NumPy takes ten times as long
             end, out = array("i", tail), array("i", bytes(8 * limit))
             at, _ = out.buffer_info()
             count = self._library.outrider_suffix_array_search(
@@ -88,7 +88,7 @@ class Datastore:
         return self._text[place - _SORTED : place].tolist()[::-1]
 
     def save(self, path: Path) -> None:
-        """Raises as ``utils.whole_files.write_whole``."""
+        """Write the datastore to ``path``. Errors as for ``utils.whole_files.write_whole``."""
         tensors = {"tokens": self._tokens, "order": self._order}
         numbers = {"vocab_size": str(self.origin.vocab_size), "texts": str(self.origin.texts)}
         metadata = {"format": FORMAT, "target": self.origin.target} | numbers
@@ -99,13 +99,13 @@ class Datastore:
         """Read a file that ``save`` wrote.
 
         Raises:
-            ConfigError: there is no such file.
-            ModelFormatError: it is damaged, or no datastore.
+            ConfigError: the file does not exist.
+            ModelFormatError: the file is damaged, or is no datastore.
         """
         origin = read_origin(path)
         try:
             with safe_open(path, framework="numpy") as file:
-                # Copies: the file is mapped, and may change or shrink after it was checked.
+                # Copies: the file is memory-mapped, and may change or shrink after the check.
                 tokens, order = (np.array(file.get_tensor(name)) for name in _NAMES)
         except SafetensorError as error:
             raise _wrong(path, shown(str(error))) from None
@@ -134,9 +134,9 @@ class Datastore:
 
 
 def collect(texts: Iterable[tuple[Sequence[int], Sequence[int]]], vocab_size: int, target: str = "") -> Datastore:
-    """A datastore of prompts with their answers, as token ids. Only tokens of answers are ever drafted.
+    """A datastore of (prompt, answer) pairs of token ids. Only tokens of answers are drafted.
 
-    Raises ConfigError if there is nothing to draft, or a token that the vocabulary lacks.
+    Raises ConfigError if there are no answers, or for a token outside the vocabulary.
     """
     parts, places, length = [_gap()], list[NDArray[np.int64]](), MAX_MATCH
     for prompt, answer in texts:
@@ -157,7 +157,7 @@ def collect(texts: Iterable[tuple[Sequence[int], Sequence[int]]], vocab_size: in
 
 
 def read_origin(path: Path) -> Origin:
-    """What a file says of itself, without its tensors. Raises as ``Datastore.load``."""
+    """The origin in a file's metadata; reads no tensors. Raises as ``Datastore.load``."""
     if not path.is_file():
         raise ConfigError(f"datastore={str(path)!r} is not a file: make one with `outrider train datastore`")
     infos = read_header(path)

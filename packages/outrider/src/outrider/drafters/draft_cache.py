@@ -1,4 +1,4 @@
-"""A draft model with a cache of its own, which is brought up to date when it drafts, not in each step."""
+"""A draft model with a cache of its own, which is updated when the model drafts, not in each step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outrider.models.inputs import TEXT, InputSource
 from outrider.utils.row_cost import RowCost
 from outrider.verify.arrays import Array
 
-PREFILL_CHUNK = 512  # tokens a forward pass takes at most while the draft model reads a prompt
+PREFILL_CHUNK = 512  # the most tokens of a forward pass while the draft model reads a prompt
 
 
 @dataclass(eq=False)
@@ -22,14 +22,15 @@ class CachedSequence:
     """The rows of one request in the draft model's cache."""
 
     slot: int
-    cached: list[int] = field(default_factory=list)  # the tokens they hold
-    users: int = 0  # sources that draft with this model for the request
+    cached: list[int] = field(default_factory=list)  # the tokens of the rows
+    users: int = 0  # draft sources that use these rows
 
 
 class DraftModel:
-    """Before it drafts, a request's rows are truncated to the common prefix with its text, and the rest is prefilled.
+    """A draft model with its cache.
 
-    First use, refused drafts, full acceptance, preemption and resumption are then one case.
+    Before drafting, a request's rows are truncated to their common prefix with the text, and the rest is prefilled.
+    First use, refused drafts, full acceptance, preemption and resumption are thus one case.
     """
 
     def __init__(
@@ -40,22 +41,22 @@ class DraftModel:
         cache: CacheSpec,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``vocab_size``: tokens shared with the target; columns beyond it are padding.
+        """``vocab_size``: tokens shared with the target; later columns are padding.
 
-        ``cache`` is the target's: the draft model's has as many sequences, but only its own context length, and no
-        shared prefixes, as it is filled behind the target's back.
+        ``cache``: the target's specification. The draft model's cache has the same number of sequences, its own
+        context length, and no prefix reuse, because it is not filled in step with the target's.
         """
         self.model, self.vocab_size = model, vocab_size
         self.max_seq_len = min(cache.max_seq_len, model.config.max_seq_len)
         self.cache: KVCache = model.new_cache(replace(cache, max_seq_len=self.max_seq_len, prefix_reuse=False))
         self.sequences: dict[str, CachedSequence] = {}
         self._clock, self._cost = clock, RowCost()
-        self._unread: dict[int, InputSource] = {}  # by slot, until the first pass that needs it
+        self._unread: dict[int, InputSource] = {}  # inputs not encoded yet, by slot
 
     def start(self, request_id: str, given: InputSource = TEXT) -> None:
-        """A source begins to draft for a request; several may share its slot, and what hangs on it.
+        """A source begins to draft for a request; several sources share the request's slot.
 
-        The encoder runs in the first pass, so that it costs nothing where nothing is drafted, and counts as drafting.
+        The encoder runs in the first pass: it counts as drafting, and costs nothing for a request without drafts.
         """
         if request_id not in self.sequences:
             slot = self.cache.allocate()
@@ -64,17 +65,17 @@ class DraftModel:
         self.sequences[request_id].users += 1
 
     def finish(self, request_id: str) -> None:
-        """A source has finished with a request; the slot is freed when the last one has."""
+        """A source has finished with a request; the last source frees the slot."""
         sequence = self.sequences.get(request_id)
         if sequence is not None:
             sequence.users -= 1
-            if sequence.users <= 0:  # less: a release that failed is tried again
+            if sequence.users <= 0:  # below 0: a failed release is tried again
                 slot = self.sequences.pop(request_id).slot
                 self._unread.pop(slot, None)
                 self.cache.free(slot)
 
     def remaining_context(self, length: int) -> int:
-        """Tokens that its context leaves for a draft behind ``length`` tokens."""
+        """The number of draft tokens that the model's context allows after ``length`` tokens."""
         return max(0, self.max_seq_len - length)
 
     def truncate(self, sequence: CachedSequence, tokens: Sequence[int], most: int) -> None:
@@ -91,10 +92,11 @@ class DraftModel:
         texts: Sequence[tuple[CachedSequence, Sequence[int]]],
         seconds_left: Callable[[], float] = lambda: math.inf,
     ) -> dict[int, Array]:
-        """Feed every text but what is cached of it, in shared runs of limited size.
+        """Run the model over the uncached part of every text, in shared passes of limited size.
 
-        The logits [1, vocab] after its last token, by its index; texts for which memory is short are not there, nor
-        are those that ``seconds_left``, as a ``RequestView`` says, does not suffice for.
+        Returns:
+            By index in ``texts``, the logits [1, vocab] after the text's last token. Texts that did not fit into
+            memory or into ``seconds_left`` (see ``RequestView``) are left out.
         """
         last: dict[int, Array] = {}
         left = list(range(len(texts)))
@@ -124,7 +126,10 @@ class DraftModel:
         return last
 
     def extend(self, work: Sequence[tuple[CachedSequence, Sequence[int], int]]) -> list[Array]:
-        """Feed tokens behind what each sequence holds, in one run; the logits of the last rows of each, so many."""
+        """Append tokens to each sequence in one pass. ``work``: sequence, tokens, and the number of last rows scored.
+
+        Returns the scored rows' logits [scored, vocab] of each sequence.
+        """
         feeds: list[Feed] = []
         for sequence, tokens, scored in work:
             start = len(sequence.cached)
@@ -133,7 +138,7 @@ class DraftModel:
         return self.run(feeds)
 
     def run(self, feeds: Sequence[Feed]) -> list[Array]:
-        """One run, with room made for it: the logits of every feed's scored rows."""
+        """Make room in the cache and run one pass: the logits of every feed's scored rows."""
         for feed in feeds:
             self._unread.pop(feed.slot, TEXT).attach(self.model, self.cache, feed.slot)
             self.cache.extend(feed.slot, len(feed.tokens))
@@ -141,7 +146,7 @@ class DraftModel:
 
 
 def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the longest common prefix."""
+    """The length of the longest common prefix."""
     n = min(len(a), len(b))
     if a[:n] == b[:n]:  # the usual case, compared without a Python loop
         return n

@@ -1,4 +1,4 @@
-"""Drafts joined into one tree, equal beginnings once."""
+"""Merges several drafts into one tree, with shared prefixes once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from outrider.verify.draft import EMPTY, Draft
 
-UNKNOWN = 0.5  # the score of a node whose source gives none, beside others that do
+UNKNOWN = 0.5  # the score of a node whose source gives no scores
 
 
 class Trie:
-    """A tree in the making in which no two children of a node carry the same token."""
+    """A tree under construction in which the children of a node have distinct tokens."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
@@ -21,11 +21,11 @@ class Trie:
         return len(self.tokens)
 
     def __contains__(self, child: tuple[int, int]) -> bool:
-        """Whether a parent has a child with a token."""
+        """Whether the tree has the child (parent, token)."""
         return child in self._nodes
 
     def add(self, parent: int, token: int) -> int:
-        """The child of ``parent`` (-1: the root) that carries ``token``, which is made if it is not there."""
+        """The child of ``parent`` (-1: the root) with ``token``; created if missing."""
         node = self._nodes.setdefault((parent, token), len(self.tokens))
         if node == len(self.tokens):
             self.tokens.append(token)
@@ -37,7 +37,7 @@ class Trie:
 
 
 def merge(drafts: Sequence[Draft], budget: int, source: str) -> Draft:
-    """One tree of at most ``budget`` nodes; where they do not all fit, earlier drafts go first.
+    """One tree of at most ``budget`` nodes; earlier drafts take precedence.
 
     ::
 
@@ -45,12 +45,12 @@ def merge(drafts: Sequence[Draft], budget: int, source: str) -> Draft:
                                        │       └── d
                                        └── e
 
-    It carries no ``q``, which is right for any verifier whatever way the drafts were made: one row per token cannot
-    express that a token came from one source or another (docs/algorithms/draft-model.md).
+    The tree has no ``q``, because one row per token cannot express a choice between sources. Its one-hot ``q`` is
+    exact with any verifier (docs/algorithms/draft-model.md).
     """
     trie = Trie()
     for draft in drafts:
-        nodes: dict[int, int] = {-1: -1}  # of the draft, and of the trie
+        nodes: dict[int, int] = {-1: -1}  # node of the draft -> node of the trie
         for i, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
             if parent not in nodes or (len(trie) == budget and (nodes[parent], token) not in trie):
                 continue
@@ -59,10 +59,10 @@ def merge(drafts: Sequence[Draft], budget: int, source: str) -> Draft:
 
 
 def combine(drafts: Sequence[Draft], budget: int) -> Draft:
-    """One tree of at most ``budget`` nodes of drafts by several sources, each node with the first that named it.
+    """One tree of at most ``budget`` nodes from the drafts of several sources.
 
-    Nodes are taken from the drafts in turn, each draft's in its own order, so that the budget is shared fairly; a node
-    that is there already costs nothing.
+    Nodes are taken from the drafts in turn, each draft's in order, so that sources share the budget fairly. A node
+    that several drafts have counts once, for the first source.
 
     ::
 
@@ -70,7 +70,7 @@ def combine(drafts: Sequence[Draft], budget: int) -> Draft:
                                        └── 8                     │    └── 5
                                                                  └── 8
 
-    A single draft that is not empty is returned as it is; others lose their ``q``, as in ``merge``.
+    A single non-empty draft is returned unchanged; several lose their ``q``, as in ``merge``.
     """
     nonempty = [draft for draft in drafts if draft]
     if len(nonempty) < 2:

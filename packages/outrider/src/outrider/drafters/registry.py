@@ -16,7 +16,7 @@ Builder = Callable[[DrafterContext], Drafter]
 
 
 class DrafterRegistry(Mapping[str, Drafter]):
-    """Every source that can be built here, built when first asked for. A user's own are imported at once."""
+    """All sources that ``context`` allows, each built on first access. A user's own sources are imported at once."""
 
     def __init__(self, context: DrafterContext) -> None:
         self._context = context
@@ -26,8 +26,8 @@ class DrafterRegistry(Mapping[str, Drafter]):
         """The drafter of a source; always the same object.
 
         Raises:
-            KeyError: no such source drafts.
-            ConfigError: the source needs what is not at hand.
+            KeyError: no source has this name.
+            ConfigError: the context lacks something that the source needs.
         """
         if name not in self._built:
             source = SOURCES.get(name)
@@ -40,7 +40,7 @@ class DrafterRegistry(Mapping[str, Drafter]):
 
     @property
     def built(self) -> Mapping[str, Drafter]:
-        """Those that have been asked for."""
+        """The sources built so far."""
         return self._built
 
     def __iter__(self) -> Iterator[str]:
@@ -54,14 +54,14 @@ class DrafterRegistry(Mapping[str, Drafter]):
 
 
 def builder_of(source: DraftSource) -> Builder:
-    """The function that a record names as ``module:function``, imported now."""
+    """Import the function that a record names as ``module:function``."""
     assert source.builder is not None
     module, _, function = source.builder.partition(":")
     return cast("Builder", getattr(import_module(module), function))
 
 
 def _missing(source: DraftSource, context: DrafterContext) -> str | None:
-    """What the source needs and ``context`` lacks, with the remedy; None: nothing."""
+    """The source's first requirement that ``context`` lacks, with the remedy; None if it lacks none."""
     no_target = context.target is None or context.target_cache is None
     if source.head_kinds and (no_target or source.name not in context.heads):
         return "a trained head: name its folder with heads (--heads)"

@@ -1,4 +1,4 @@
-"""A smaller model of the same vocabulary drafts (Leviathan et al. 2023; docs/algorithms/draft-model.md)."""
+"""Drafts with a smaller model of the same vocabulary (Leviathan et al. 2023; docs/algorithms/draft-model.md)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def build(context: DrafterContext) -> Drafter:
 
 
 class ModelDrafter(Drafter):
-    """Runs a draft model once for each token of a chain, or level of a tree, for all requests at once."""
+    """Runs a draft model once per level of a chain or tree, for all requests at once."""
 
     def __init__(self, model: DraftModel, name: str = "model") -> None:
-        """``name``: of the source that its drafts are for."""
+        """``name``: the source named in its drafts."""
         self.model, self._name = model, name
 
     @property
@@ -47,7 +47,7 @@ class ModelDrafter(Drafter):
         pending = [pending[i] for i in last]
         grow(pending, list(last.values()), fits=self._fits, run=self._run, source=self._name)
         for each in pending:
-            if not each.in_order:  # a later step finds its rows again only if they are in order
+            if not each.in_order:  # a tree's rows are not a text, so a later step cannot reuse them
                 model.cache.truncate_to(each.slot, len(each.request.tokens))
         return drafts_of(pending, requests, self._name)
 
@@ -63,9 +63,9 @@ class ModelDrafter(Drafter):
 
 
 def pending_drafts(model: DraftModel, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[PendingDraft]:
-    """A draft to grow for each request that the model can draft for, whose cache holds nothing but the request's text.
+    """An empty draft for each request with room in the model's context; truncates its cache to the request's text.
 
-    The last token is not in the cache: it is always fed, for its logits.
+    The cache never keeps the last token, which is always fed for its logits.
     """
     pending: list[PendingDraft] = []
     for request, budget in zip(requests, budgets, strict=True):
