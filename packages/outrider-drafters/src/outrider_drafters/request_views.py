@@ -1,4 +1,4 @@
-"""A request as a source shows it to another source."""
+"""Views of a request that one draft source passes to another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outrider.verify.verifiers.base import DraftSampler, Drawn
 
 
 class ForwardingView:
-    """The part of a ``RequestView`` that views of a request take from the request itself."""
+    """The fields of a ``RequestView`` that views forward to their request."""
 
     request: RequestView
 
@@ -73,7 +73,7 @@ class ChangedView(ForwardingView):
     drawing: DraftSampler
 
     def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
-        """A source that drafts for another is not measured."""
+        """As ``RequestView.should_continue``, without an estimate of gain: inner drafts are not measured."""
         return self.seconds_left > 0
 
     def draws(self) -> DraftSampler:
@@ -82,7 +82,7 @@ class ChangedView(ForwardingView):
 
 @dataclass(frozen=True)
 class _Shifted(DraftSampler):
-    """Draws of a step that began some tokens earlier, so that they are the very draws made there."""
+    """Draws shifted by ``shift`` tokens, so that they equal the draws of the step at the same positions."""
 
     shift: int = 0
 
@@ -97,9 +97,9 @@ class _Shifted(DraftSampler):
 
 
 def with_drafted(request: RequestView, drafted: Sequence[int], depth: int) -> ChangedView:
-    """The request as if ``drafted`` were committed, to have a chain of at most ``depth`` tokens drafted behind them.
+    """The request as if ``drafted`` were committed, for a chain of at most ``depth`` further tokens.
 
-    Who drafts for it draws with the noise with which the tokens of a chain are drawn at those places.
+    A source that drafts for the view draws with the noise of those positions in a chain.
     """
     draws = request.draws()
     return ChangedView(
@@ -113,7 +113,7 @@ def with_drafted(request: RequestView, drafted: Sequence[int], depth: int) -> Ch
 
 @dataclass(frozen=True)
 class _ChainView(ForwardingView):
-    """A request that asks for a tree, as one that asks for none."""
+    """A view of a request that replaces its tree by a chain."""
 
     request: RequestView
     speculation: SpeculationParams
@@ -134,13 +134,13 @@ class _ChainView(ForwardingView):
 
 
 def as_chain(request: RequestView) -> RequestView:
-    """The request for a source whose drafts never branch, whatever shape it asks other sources for."""
+    """The request with chains instead of trees, for a source whose drafts never branch."""
     if request.speculation.tree is None:
         return request
     return _ChainView(request, replace(request.speculation, tree=None))
 
 
 def greedy(request: RequestView) -> ChangedView:
-    """The request as one whose drafts are to be the most likely tokens."""
+    """The request with drafts of the most likely tokens."""
     speculation = replace(request.speculation, draft_temperature=0.0)
     return ChangedView(request, request.tokens, request.depth_limit, speculation, request.draws())

@@ -75,7 +75,7 @@ def transformers_config(folder: Path) -> Any:
 
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # noqa: BLE001 - whatever foreign code raises, the file is what it does not like
+    except Exception as error:  # noqa: BLE001 - any error of foreign code is a fault of the file
         reason = " ".join(str(error).split())[:200]
         raise ModelFormatError(f"{folder / 'config.json'}: transformers refuses it: {reason}") from None
 

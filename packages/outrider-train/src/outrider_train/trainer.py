@@ -81,11 +81,11 @@ class Trainer:
         self.task, self.train, self.held_out, self.options, self.folder = task, train, held_out, options, folder
         self.log, self.on_step, self._every = log, on_step, checkpoint_seconds
         self.stop = False
-        """Set by whoever wants the run to end after the step that runs; it can be resumed."""
+        """Set to True to end the run after the current step; it can be resumed."""
         self.state = TrainerState(folder, {**asdict(options), **run_config})
         whole = math.floor(options.epochs)
         self.ends = list(itertools.accumulate(len(train.plan(epoch)) for epoch in range(whole)))
-        """Steps at the end of each whole epoch: they differ by a few, as what fits together is cut anew."""
+        """The step at each epoch's end: epochs differ by a few steps, as batches are formed anew."""
         begun = (options.epochs - whole) * len(train.plan(whole)) if options.epochs > whole else 0.0
         self.steps = max(1, (self.ends[-1] if self.ends else 0) + round(begun))
         self._parameters = [p for p in task.module.parameters() if p.requires_grad]

@@ -43,7 +43,7 @@ def bridged(network: Network, config: ModelConfig, ways: Sequence[Way] = WAYS) -
             check(model)
         except NotBridgedError as error:
             reasons.append(f"{way}: {error}")
-        except Exception as error:  # noqa: BLE001 - foreign code: whatever it raises, it cannot be run this way
+        except Exception as error:  # noqa: BLE001 - any error of foreign code rules this way out
             reasons.append(f"{way}: {type(error).__name__}: {_line(error)}")
         else:
             logger.info("%s runs by the code of transformers, %s", config.family, way)

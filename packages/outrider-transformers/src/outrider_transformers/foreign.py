@@ -116,7 +116,7 @@ def _read_config(folder: Path) -> Any:
 
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # noqa: BLE001 - whatever foreign code raises, the file is what it does not like
+    except Exception as error:  # noqa: BLE001 - any error of foreign code is a fault of the file
         raise ModelFormatError(f"{path}: transformers refuses it: {_line(error)}") from None
 
 

@@ -43,7 +43,7 @@ class BridgedModel:
     def __init__(self, network: Network, config: ModelConfig, way: Way) -> None:
         self.network, self.way = network, way
         self.told_seen = 0
-        """What a call of many texts is told of the tokens before: right models do not mind."""
+        """The number of earlier tokens passed to a packed call; compatible models ignore it."""
         parameter = next(network.module.parameters())
         self.dtype, self.device = parameter.dtype, parameter.device
         network.use(NAME if way == "packed" else "eager", experts=NAME)

@@ -41,7 +41,7 @@ class Network:
         if self._keyword is None:
             raise NotBridgedError("it keeps nothing from one token to the next: a text is run as a whole each time")
         self.tells_positions = False
-        """Of one text: else its state says where it is, and the model counts in its own way."""
+        """Whether calls of one text pass positions; else the model counts them from its state."""
         self._takes_positions = "position_ids" in names
         self._cuts_logits = "logits_to_keep" in names
         self._live_cache = _make_live_cache(_cache_class(module))

@@ -64,7 +64,7 @@ def transcribe(
 
     options = TranscriptionOptions(
         language=language,
-        task=task,  # type: ignore[arg-type]  # what it is not is refused there
+        task=task,  # type: ignore[arg-type]  # other values are refused there
         prompt=prompt,
         timestamps=not no_timestamps,
         condition_on_previous_text=not no_context,

@@ -63,7 +63,7 @@ class EncoderDecoderModel:
         self.config, self.dtype, self.device = config, dtype, torch.device(device)
         self._native = native
         self.shares_encoder = False
-        """Whether the encoder is another model's too, which runs it anyway."""
+        """Whether another model shares and runs the encoder."""
         self._views: WeakKeyDictionary[KVCache, CacheView] = WeakKeyDictionary()
         self.implementation = "torch" if native is None else "native"
         self.precision = native or str(dtype).removeprefix("torch.")

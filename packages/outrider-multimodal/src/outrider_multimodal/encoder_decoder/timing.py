@@ -11,7 +11,7 @@ from outrider_multimodal.encoder_decoder.kind import CALIBRATION_SOURCE, Decoder
 
 __all__ = ["time_encoder"]
 
-_REPEATS, _SECONDS = 3, 0.5  # runs, of which the fastest counts; seconds after which no further run starts
+_REPEATS, _SECONDS = 3, 0.5  # runs, the fastest of which counts; seconds until the last may start
 
 
 def time_encoder(model: DecoderOfEncoder) -> tuple[float, int]:

@@ -117,7 +117,7 @@ def _image_processor(folder: Path) -> Any:
         return transformers.AutoImageProcessor.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, **backend
         )
-    except Exception as error:  # noqa: BLE001 - whatever foreign code raises, the files are what it does not like
+    except Exception as error:  # noqa: BLE001 - any error of foreign code is a fault of the files
         reason = " ".join(str(error).split())[:200]
         raise ModelFormatError(f"{folder}: transformers refuses its image processor: {reason}") from None
 

@@ -75,7 +75,7 @@ def _load(folder: Path, device: torch.device) -> tuple[Any, int]:
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
-    except Exception as error:  # noqa: BLE001 - foreign code: whatever it raises, the folder is at fault
+    except Exception as error:  # noqa: BLE001 - any error of foreign code is a fault of the folder
         reason = " ".join(str(error).split())[:200]
         raise ModelFormatError(f"{folder}: transformers cannot load its vision tower: {reason}") from None
     finally:

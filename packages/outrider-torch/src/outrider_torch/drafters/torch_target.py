@@ -41,7 +41,7 @@ class TorchTarget:
         self.precision = model.precision
         self.cache_dtype = getattr(model, "cache_dtype", model.dtype)
         self.context = model.context if isinstance(model, NativeLlamaModel) else None
-        """Of the native library; the target's heads run in turn with it."""
+        """The native library's context, shared with the target's heads; None for other targets."""
         self.packed_embedding = model.packed_embedding if isinstance(model, NativeLlamaModel) else None
         use_chosen_threads()
 

@@ -1,4 +1,4 @@
-"""``outrider doctor``: what this machine offers, what will be used, and whether the promises hold here."""
+"""``outrider doctor``: this machine's capabilities, Outrider's choices, and a test of batch invariance."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def doctor(
     threads: o.Threads = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show what this machine offers and what Outrider will use, and test that results do not depend on the batch.
+    """Show this machine's capabilities and Outrider's choices, and test that results do not depend on the batch.
 
-    Exits with 1 if that promise is not kept here.
+    Exits with 1 if they do.
     """
     facts = examine(device, threads)
     if model is not None:
@@ -48,7 +48,7 @@ def doctor(
 
 
 def examine(device_name: str, threads: int | None) -> dict[str, Any]:
-    """Everything ``doctor`` reports, as one JSON-ready object."""
+    """The report of ``doctor``, as one JSON-ready object."""
     import os
     import platform
     import shutil
@@ -92,7 +92,7 @@ def _gpu_name() -> str | None:
 
 
 def native_facts(threads: int) -> dict[str, Any]:
-    """The native library: where it came from, its instruction sets, and what this machine can do with them."""
+    """The native library: its origin, its instruction sets, and their rates on this machine."""
     from outrider.native.context import Context
     from outrider.native.library import available_isas, failed_isas, loaded
     from outrider.native.measure import measure_rates
@@ -111,7 +111,7 @@ def native_facts(threads: int) -> dict[str, Any]:
 
 
 def run_times(model: LoadedModel, facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """Forward passes of 1, 4 and 16 rows next to both limits; empty where the native library does not compute them."""
+    """Times of forward passes of 1, 4 and 16 rows, with both limits; empty without the native library."""
     from outrider.models.run_time import time_runs
     from outrider.native.measure import MachineRates
 

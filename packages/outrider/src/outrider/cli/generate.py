@@ -103,7 +103,7 @@ def _prompt(argument: str | None, option: str | None) -> str:
 
 
 def piped() -> str:
-    """What is piped in. Raises InvalidRequestError where that is a terminal, or no text."""
+    """The text of stdin. Raises InvalidRequestError if stdin is a terminal, or no text."""
     if sys.stdin.isatty():
         raise InvalidRequestError("no prompt: write one behind the command, or pipe a text in", param="prompt")
     try:

@@ -1,6 +1,6 @@
 """The ``outrider`` command: the core's commands, and those of installed distributions.
 
-Commands import what they need when they run, so that ``--help`` is instant.
+Commands import their modules when they run, so that ``--help`` is instant.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from outrider.cli.shared.extended import Commands
 from outrider.cli.shared.help import add, print_without_command
 from outrider.errors import OutriderError
 
-# Recent versions of typer carry a click of their own: its errors are found through the one that typer names.
+# Recent versions of typer bundle click: its errors are found through the one that typer names.
 _UsageError, _ClickError = typer.BadParameter.__mro__[1:3]
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Errors of a write to stdout, which has no name, where that is a file."""
+"""Errors of a write to stdout that is a file: they carry no name."""
 
 app = typer.Typer(
     name="outrider",
@@ -74,7 +74,7 @@ def main() -> None:
         sys.exit(_complain(str(error), error.exit_code))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(_complain("interrupted", 130))
-    except BrokenPipeError:  # the reader of our output has gone, as in `outrider ... | head`
+    except BrokenPipeError:  # the reader of our output ended, as in `outrider ... | head`
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def _given(error: Exception) -> str:
-    """What was given for the option that a usage error is about: its own message does not always say."""
+    """The given value of the option of a usage error, whose message may lack it."""
     names = getattr(getattr(error, "param", None), "opts", ())
     for at, word in enumerate(sys.argv):
         option, _, value = word.partition("=")

@@ -1,4 +1,4 @@
-"""``outrider models``: list, fetch, inspect and remove models. Imports what it needs when a command runs."""
+"""``outrider models``: list, fetch, inspect and remove models. Imports modules when a command runs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def list_command(as_json: AsJson = False) -> None:
 
 
 def _places(entries: list[Entry]) -> list[str]:
-    """Where the models lie, and how much they take."""
+    """The models' folders, and their sizes."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     from outrider.utils.user_cache import cache_root
@@ -117,7 +117,7 @@ def rm_command(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Remove models from the caches. A .gguf file itself stays; only what was made of it goes.
+    """Remove models from the caches. A .gguf file itself stays; only its converted copy goes.
 
     Example: outrider models rm tinyllama-1.1b-chat
     """

@@ -1,4 +1,4 @@
-"""A forward pass in C: the sources (``src``), how they are built and loaded, and matrices in their layout.
+"""A forward pass in C: the sources (``src``), their compilation and loading, and matrices in their layout.
 
 ``compile`` and ``library`` need no torch.
 """

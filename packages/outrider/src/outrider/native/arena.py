@@ -18,11 +18,11 @@ __all__ = ["aligned_memory"]
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
 _SEGMENT = 32 << 20
-"""Bytes asked of the system at a time. What is not used is never touched, and takes no memory."""
+"""Bytes requested from the system at a time. Unused pages are never touched, and take no memory."""
 
 
 class _Arena:
-    """Hands out pieces of a segment, then takes the next; a segment lives as long as a piece of it."""
+    """Allocates pieces of a segment, then of the next; a segment lives as long as its pieces."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,22 +41,22 @@ _arena = _Arena()
 
 
 def aligned_memory(size: int) -> NDArray[np.uint8]:
-    """``size`` bytes, aligned to 64. Raises MemoryError if there are none."""
+    """uint8 [size], aligned to 64 bytes. Raises MemoryError without memory."""
     return _arena.take(size)
 
 
 def _map(size: int) -> mmap.mmap:
-    """Private memory: the system makes no huge pages of what processes could share."""
+    """Private memory: the system gives no huge pages for shareable memory."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return mmap.mmap(-1, size)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a kernel without them
+    with contextlib.suppress(OSError):  # a kernel without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
 
 
 def _segment(size: int) -> NDArray[np.uint8]:
-    """Zeros that begin at a huge page."""
+    """Zeros from the beginning of a huge page."""
     try:
         memory = _map(size + _HUGE_PAGE)
     except (OSError, ValueError) as error:

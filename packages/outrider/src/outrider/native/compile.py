@@ -2,9 +2,9 @@
 
     python -m outrider.native.compile --out DIR [--cc CC] [--target aarch64] [--sanitize]
 
-The file imports nothing but the standard library and also runs by its path, so that wheels can be built where nothing
-is installed. One library serves all processors of an architecture: each instruction set has a file of its own with
-flags of its own, and the library chooses among them when it is loaded. No flag may change the bits of a result, so
+The file imports only the standard library and also runs by its path, so that wheels can be built without any
+installation. One library serves all processors of an architecture: each instruction set has its own file with its
+own flags, and the library chooses among them when it is loaded. No flag may change the bits of a result, so
 neither ``-ffast-math`` nor contraction is allowed, and never ``-march=native``.
 """
 
@@ -44,12 +44,12 @@ INSTRUCTION_SETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "isa_neon.c": ("aarch64", ("-march=armv8.2-a+dotprod",)),
     "isa_i8mm.c": ("aarch64", ("-march=armv8.2-a+dotprod+i8mm",)),
 }
-"""Files that need flags of their own, and the only architecture they are compiled for."""
+"""Files that need their own flags, and the only architecture they are compiled for."""
 
 RECENT = ("isa_avxvnni.c", "isa_amx.c", "isa_i8mm.c")
-"""Files whose flags need gcc 11 or clang 12; compiled without them, they hold a set that no processor has."""
+"""Files whose flags need gcc 11 or clang 12; compiled without these flags, they hold a set that no processor has."""
 
-_ZIG_FLAGS = {  # what zig calls the same
+_ZIG_FLAGS = {  # zig's names of flags
     "-march=armv8.2-a+dotprod": "-mcpu=generic+v8_2a+dotprod",
     "-march=armv8.2-a+dotprod+i8mm": "-mcpu=generic+v8_2a+dotprod+i8mm",
 }
@@ -57,36 +57,36 @@ _ZIG_FLAGS = {  # what zig calls the same
 GLIBC = "2.28"
 """The oldest glibc that libraries built with zig run on: that of manylinux_2_28."""
 
-_JOBS = 2  # compilers at a time
+_JOBS = 2  # compilers at once
 _TIMEOUT = 600  # seconds for one file
 _NAMES = {"amd64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}
 _SUFFIXES = {"Darwin": ".dylib", "Windows": ".dll"}
 
 
 class CompileError(Exception):
-    """There is no compiler, or it failed; the message is what it said."""
+    """The compiler is missing or failed; the message is its output."""
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler: the words that start it, with what it needs to compile for ``target``."""
+    """A C compiler: its command with the arguments to compile for ``target``."""
 
     command: tuple[str, ...]
     target: str
 
     def flags(self, flags: Sequence[str]) -> list[str]:
-        """The same flags as this compiler spells them."""
+        """``flags`` in this compiler's spelling."""
         zig = "zig" in self.command or "ziglang" in self.command
         return [_ZIG_FLAGS.get(flag, flag) for flag in flags] if zig else list(flags)
 
     def knows(self, flags: Sequence[str]) -> bool:
-        """Whether it accepts the flags."""
+        """Whether the compiler accepts the flags."""
         command = (*self.command, *self.flags(flags), "-E", "-x", "c", os.devnull)
         return subprocess.run(command, check=False, capture_output=True, timeout=_TIMEOUT).returncode == 0
 
     @property
     def key(self) -> str:
-        """Differs between compilers, and between versions of one, without starting it."""
+        """An identity of the compiler and its version, found without starting it."""
         program = Path(shutil.which(self.command[0]) or self.command[0]).resolve()
         about = program.stat() if program.exists() else None
         seen = (self.command, self.target, str(program), about and (about.st_size, about.st_mtime_ns))
@@ -124,7 +124,7 @@ def _zig_version() -> str | None:
 
 
 def _zig_command(target: str) -> tuple[str, ...]:
-    """Without ``-target``, zig would use every instruction this processor has."""
+    """zig's command with ``-target``, without which zig uses every instruction of this processor."""
     system = platform.system()
     libc = f"linux-gnu.{GLIBC}" if platform.libc_ver()[0] == "glibc" else "linux-musl"
     place = {"Darwin": "macos", "Windows": "windows-gnu"}.get(system, libc)
@@ -132,7 +132,7 @@ def _zig_command(target: str) -> tuple[str, ...]:
 
 
 def source_files(target: str) -> dict[Path, tuple[str, ...]]:
-    """The C files of a library for ``target``, each with the flags that only it gets."""
+    """The C files of a library for ``target``, each with its own flags."""
     found = {}
     for path in sorted(SOURCES.glob("*.c")):
         architecture, flags = INSTRUCTION_SETS.get(path.name, (target, ()))
@@ -142,7 +142,7 @@ def source_files(target: str) -> dict[Path, tuple[str, ...]]:
 
 
 def source_key(target: str) -> str:
-    """A digest of all sources and flags: libraries of the same key and target do the same."""
+    """A digest of all sources and flags: libraries of equal key and target behave alike."""
     digest = hashlib.sha256(repr((FLAGS, LIBRARIES, sorted(INSTRUCTION_SETS.items()), target)).encode())
     for path in sorted(SOURCES.glob("*.[ch]")):
         text = path.read_bytes()
@@ -163,7 +163,7 @@ def checksum_path(library: Path) -> Path:
 def compile_library(compiler: Compiler, result: Path, *, sanitize: bool = False) -> None:
     """Write the library to ``result``, and its SHA-256 beside it; each appears whole or not at all.
 
-    Raises ``CompileError``; ``OSError`` if the folder cannot be written to.
+    Raises ``CompileError``; ``OSError`` if the folder is not writable.
     """
     result.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=result.parent, prefix=".compile-") as name:
@@ -179,7 +179,7 @@ def compile_library(compiler: Compiler, result: Path, *, sanitize: bool = False)
 
 
 def compile_program(compiler: Compiler, main: Path, result: Path, extra: Sequence[str] = ()) -> None:
-    """Write a program to ``result``: the C file ``main`` with all of the library in it. ``extra``: more flags."""
+    """Write a program to ``result``: the C file ``main`` with the whole library. ``extra``: more flags."""
     result.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=result.parent, prefix=".compile-") as name:
         files = {**source_files(compiler.target), main: ("-I", str(SOURCES))}

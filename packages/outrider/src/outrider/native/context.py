@@ -1,7 +1,7 @@
-"""What the native library computes with: a context has threads, scratch memory and an instruction set of its own.
+"""Contexts of the native library: each has its own threads, scratch memory and instruction set.
 
-Models that are loaded together share one, as they run in turn: two sets of threads would keep the processor from each
-other. What is loaded apart (another ``LLM`` of this process) has another, and both run at the same time.
+Models that are loaded together share a context, as they run in turn: two sets of threads would compete for the
+processor. Models of another ``LLM`` of this process have another context, and both run at the same time.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from outrider.native.processor import num_threads
 __all__ = ["MOST_THREADS", "Context", "current_context", "loading_context", "own_context"]
 
 MOST_THREADS = 256
-"""Of one context; of more processors, the others are left alone."""
+"""The most threads of a context; further processors stay unused."""
 
 
 class Context:
-    """Threads that end with this object. One forward pass at a time uses them; others wait for it."""
+    """Threads that end with this object. One forward pass at a time uses them; others wait."""
 
     def __init__(self, threads: int, isa: str | None = None) -> None:
-        """``threads``: the caller's included; fewer if the system has no more. ``isa``: None is the best there is.
+        """``threads``: including the caller's; fewer if the system grants fewer. ``isa``: None is the best available.
 
         Raises:
-            ConfigError: the library is not there, or ``threads`` or ``isa`` is not possible here.
-            MemoryError: there is no memory for a context.
+            ConfigError: the library is missing, or ``threads`` or ``isa`` is not available here.
+            MemoryError: not enough memory for a context.
         """
         native, isa, made = native_library(), isa or default_isa(), ctypes.c_void_p()
         status = native.outrider_create(threads, isa.encode(), ctypes.byref(made))
@@ -41,7 +41,7 @@ class Context:
             raise ConfigError(f"threads={threads} with {isa} are not possible: use 1 to {MOST_THREADS} threads")
         self.address: int = made.value
         self.threads, self.isa = int(native.outrider_threads(made)), isa
-        # At exit a thread may still compute: the system frees what is left.
+        # At exit a thread may still compute: the system frees the rest.
         weakref.finalize(self, native.outrider_destroy, self.address).atexit = False
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ class Context:
 
 
 class _Scope:
-    """What is loaded together; its context is made when the first part asks for one."""
+    """The shared context of models loaded together, made at the first request for it."""
 
     def __init__(self, threads: int, isa: str | None) -> None:
         self._threads, self._isa = threads, isa
@@ -66,9 +66,9 @@ _SCOPE: ContextVar[_Scope | None] = ContextVar("native context", default=None)
 
 @contextmanager
 def own_context(threads: int | None = None, isa: str | None = None) -> Iterator[None]:
-    """What is loaded inside shares a context of its own.
+    """Models loaded inside this block share a new context.
 
-    ``threads``: None is as many as this process computes with; ``isa``: as of ``Context``.
+    ``threads``: None is ``num_threads()``. ``isa``: as for ``Context``.
     """
     token = _SCOPE.set(_Scope(_possible(threads or num_threads()), isa))
     try:
@@ -78,19 +78,19 @@ def own_context(threads: int | None = None, isa: str | None = None) -> Iterator[
 
 
 def current_context() -> Context:
-    """That of what is being loaded here, else one that all others with as many threads share."""
+    """The context of the current ``own_context`` block, else one shared by all users of the same thread count."""
     return loading_context() or _shared(native_library(), _possible(num_threads()))
 
 
 def loading_context() -> Context | None:
-    """That of what is being loaded here; None where nothing is loaded with a context of its own."""
+    """The context of the current ``own_context`` block; None outside one."""
     scope = _SCOPE.get()
     return None if scope is None else scope.context()
 
 
 @cache
 def _shared(native: ctypes.CDLL, threads: int) -> Context:
-    """``native``: tells libraries apart that were loaded one after the other."""
+    """The shared context of ``threads`` threads. ``native``: distinguishes libraries loaded in sequence."""
     return Context(threads)
 
 

@@ -1,4 +1,4 @@
-"""Types of tensors in GGUF files, as the ``gguf`` package has them, whose import takes a tenth of a second."""
+"""Types of tensors in GGUF files: a copy of the ``gguf`` package's, whose import takes 0.1 s."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GGUFType(NamedTuple):
 
     name: str
     number: int
-    """In files."""
+    """The type's number in files."""
     block: int
     """Numbers of a block."""
     block_bytes: int
@@ -33,5 +33,5 @@ GGUF_TYPES_BY_NUMBER = {numbers[0]: GGUFType(name, *numbers) for name, numbers i
 
 
 def gguf_number(name: str) -> int:
-    """The number by which files call a type. Raises ``KeyError`` for a name that is none."""
+    """The type's number in files. Raises ``KeyError`` for an unknown name."""
     return _TYPES[name][0]

@@ -1,6 +1,6 @@
 """Finding, checking and loading the native library: from the wheel, from the user's cache, or compiled now.
 
-A library is loaded only if its SHA-256 is the one written beside it when it was built, so that a truncated or foreign
+A library is loaded only if its SHA-256 matches the one written beside it by the build, so that a truncated or foreign
 file leads to a new build, not to a crash.
 """
 
@@ -32,13 +32,13 @@ from outrider.utils.user_cache import cache_root, locked
 logger = logging.getLogger(__name__)
 
 ABI = 10
-"""OUTRIDER_ABI of native.h: what the ctypes structures on this side are written for."""
+"""The OUTRIDER_ABI of native.h that the ctypes structures match."""
 
 SWITCH = "OUTRIDER_COMPILE"
-"""Environment variable: 0 leaves the C compiler alone. A library that is there already is used all the same."""
+"""Environment variable: 0 disables the C compiler. An existing library is still used."""
 
 ISA_VARIABLE = "OUTRIDER_ISA"
-"""Environment variable: the instruction set to use in place of the best there is."""
+"""Environment variable: the instruction set to use instead of the best available."""
 
 INSTRUCTION_SETS = ("portable", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm")
 """Slowest first."""
@@ -46,17 +46,17 @@ INSTRUCTION_SETS = ("portable", "avx2", "avxvnni", "avx512", "amx", "neon", "i8m
 _WORKS, _DIFFERS = 1, 2  # outrider_isa_state
 
 PACKAGED = Path(__file__).parent / "lib"
-"""Where a wheel has its library."""
+"""The folder of a wheel's library."""
 
-_PATIENCE = 3.0  # seconds of compiling after which a line says what is going on
+_PATIENCE = 3.0  # seconds of compiling before a line reports it
 _SLOW = "models run on torch operations, which is several times slower on a CPU"
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The library, and where it came from: "wheel", "cache", or "compiled" (by this process).
+    """The library, and its origin: "wheel", "cache", or "compiled" (by this process).
 
-    ``isa``: the instruction set to use: as set by ``OUTRIDER_ISA``, else the best that works.
+    ``isa``: the instruction set to use: that of ``OUTRIDER_ISA``, else the best that works.
     """
 
     library: ctypes.CDLL
@@ -66,7 +66,7 @@ class Loaded:
 
 
 def library() -> ctypes.CDLL | None:
-    """The native library, ready to use; None where there is none, after one line that says why.
+    """The native library, ready to use; None if unavailable, after one line with the reason.
 
     Raises ``ConfigError`` if ``OUTRIDER_ISA`` names an instruction set that is not available.
     """
@@ -75,7 +75,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def native_library() -> ctypes.CDLL:
-    """The library. Raises ``ConfigError`` where it is not there."""
+    """The library. Raises ``ConfigError`` if it is unavailable."""
     native = library()
     if native is None:
         raise ConfigError("the native library is not there: install a C compiler, or use dtype bfloat16 or float32")
@@ -95,7 +95,7 @@ def loaded() -> Loaded | None:
 
 
 def default_isa() -> str:
-    """The instruction set that contexts use unless another is asked for. Errors as of ``native_library``."""
+    """The instruction set of contexts without an explicit one. Errors as for ``native_library``."""
     native_library()
     found = loaded()
     assert found is not None
@@ -108,7 +108,7 @@ def available_isas(native: ctypes.CDLL) -> list[str]:
 
 
 def failed_isas(native: ctypes.CDLL) -> list[str]:
-    """The instruction sets that give other bits than portable C, and so are not used."""
+    """The instruction sets that give other bits than portable C, and are therefore not used."""
     return [name for name in INSTRUCTION_SETS if native.outrider_isa_state(name.encode()) == _DIFFERS]
 
 
@@ -138,7 +138,7 @@ def _from_cache() -> Loaded | None:
 
 
 def _without_compiler(folder: Path) -> Loaded | None:
-    """A library that was compiled earlier, if there is one for the present sources."""
+    """A library compiled earlier from the present sources; None if there is none."""
     plain = Path(library_name(machine_target()))
     for path in sorted(folder.glob(f"{plain.stem}-*{plain.suffix}")):
         if (found := _cached(path)) is not None:
@@ -157,7 +157,7 @@ def _cached(path: Path) -> Loaded | None:
 
 def _compiled(compiler: Compiler, path: Path) -> Loaded:
     with locked("native-library", announce=True):
-        if (found := _cached(path)) is not None:  # by another process, meanwhile
+        if (found := _cached(path)) is not None:  # compiled by another process meanwhile
             return found
         notice = threading.Timer(_PATIENCE, _announce)
         notice.start()
@@ -176,7 +176,7 @@ def _announce() -> None:
 
 
 def _open(path: Path) -> ctypes.CDLL | None:
-    """The library at ``path`` if it is what was built there, for this version and this machine."""
+    """The library at ``path``; None unless its checksum, version and machine match."""
     checksum = checksum_path(path)
     try:
         content = path.read_bytes()
@@ -190,14 +190,14 @@ def _open(path: Path) -> ctypes.CDLL | None:
 
 
 def _load(path: Path, content: bytes) -> ctypes.CDLL:
-    """Load ``content``, which ``path`` held when it was read.
+    """Load ``content``, the bytes read from ``path``.
 
-    Linux maps a library's file, so that who overwrites or cuts it kills the processes that run it. There, a copy in
-    memory is loaded, which nobody else can reach.
+    Linux maps a library's file, so overwriting or truncating it kills the processes that run it. There, a private
+    copy in memory is loaded.
     """
     if sys.platform == "linux":
         try:
-            copy = os.memfd_create(path.name, os.MFD_CLOEXEC)  # stays open: its number is the name of what is loaded
+            copy = os.memfd_create(path.name, os.MFD_CLOEXEC)  # stays open: the loaded library is named by its number
             with os.fdopen(copy, "wb", closefd=False) as file:
                 file.write(content)
             return ctypes.CDLL(f"/proc/self/fd/{copy}")
@@ -216,7 +216,7 @@ def _chosen_isa(native: ctypes.CDLL, wanted: str) -> str:
 
 
 def _best_isa(native: ctypes.CDLL) -> str:
-    """The fastest that works; portable C always does."""
+    """The fastest instruction set that works; portable C always does."""
     failed = list[str]()
     for name in reversed(INSTRUCTION_SETS):
         state = native.outrider_isa_state(name.encode())

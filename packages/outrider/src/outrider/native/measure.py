@@ -1,4 +1,4 @@
-"""The two limits of a forward pass on this machine: how fast weights are read, and how fast they are multiplied."""
+"""The two limits of a forward pass on this machine: the rates of reading and of multiplying weights."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _BUFFER = 512 << 20
 
 @dataclass(frozen=True)
 class MachineRates:
-    """Of all threads of a context together, with its instruction set."""
+    """Rates of all threads of a context together, with its instruction set."""
 
     read_gb_s: float
-    """Gigabytes a second, read one after the other from a buffer larger than the caches."""
+    """Gigabytes per second, read in order from a buffer larger than the caches."""
     int8_gmac_s: float
-    """Thousand million int8 multiply-adds a second, in linear layers of 16 rows on weights in the cache."""
+    """10^9 int8 multiply-adds per second, in linear layers of 16 rows on weights in the cache."""
 
     def memory_limit(self, weight_bytes: int) -> float:
-        """Seconds to read all weights once: no forward pass is faster, however few its rows."""
+        """Seconds to read all weights once: the least time of any forward pass."""
         return weight_bytes / (self.read_gb_s * 1e9)
 
     def arithmetic_limit(self, weights: int, rows: int) -> float:
@@ -33,7 +33,7 @@ class MachineRates:
 
 
 def measure_rates(context: Context) -> MachineRates:
-    """Takes about half a second and half a gigabyte of memory, or less on a small machine.
+    """Measure both rates, in about 0.5 s and 0.5 GB of memory, or less on a small machine.
 
     Raises ``MemoryError``.
     """

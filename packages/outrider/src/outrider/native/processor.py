@@ -1,4 +1,4 @@
-"""The processor: its name, and how many threads compute on it."""
+"""The processor: its name, and the number of threads to compute with."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _chosen: list[int] = []
 
 
 def set_num_threads(count: int) -> None:
-    """How many threads models that are loaded from now on compute with, in the native library and in torch."""
+    """Set the number of threads, in the native library and torch, of models loaded from now on."""
     _chosen[:] = [count]
-    torch = sys.modules.get("torch")  # it is slow to import, and most processes do without
+    torch = sys.modules.get("torch")  # slow to import, and most processes do not need it
     if torch is not None:
         torch.set_num_threads(count)
 
 
 def num_threads() -> int:
-    """Threads to compute with: as set, else ``OMP_NUM_THREADS``, else one a physical core that this process may use."""
+    """Threads to compute with: as set, else ``OMP_NUM_THREADS``, else one per physical core of this process."""
     if _chosen:
         return _chosen[0]
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
@@ -33,7 +33,7 @@ def num_threads() -> int:
 
 @cache
 def processor_name() -> str:
-    """What to call the CPU in a report."""
+    """The CPU's name for reports."""
     named = next((fields.get("model name") for fields in _processors().values()), None)
     return named or platform.processor() or platform.machine()
 
@@ -48,7 +48,7 @@ def _physical_cores() -> int:
 
 @cache
 def _processors() -> dict[int, dict[str, str]]:
-    """What Linux says of each logical processor."""
+    """Linux's properties of each logical processor."""
     found: dict[int, dict[str, str]] = {}
     if _CPUINFO.exists():
         for block in _CPUINFO.read_text(errors="replace").split("\n\n"):
@@ -61,7 +61,7 @@ def _processors() -> dict[int, dict[str, str]]:
 
 
 def installed_version(package: str) -> str | None:
-    """Of a package that is not imported to be asked; None where it is not installed."""
+    """The version of a package, without importing it; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

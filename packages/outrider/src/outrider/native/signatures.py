@@ -1,4 +1,4 @@
-"""What the functions of the native library take and return."""
+"""Arguments and results of the native library's functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TYPES = {
     "d": ctypes.c_double,
 }
 
-_SIGNATURES = {  # arguments, then what it returns
+_SIGNATURES = {  # arguments, then the result
     "outrider_abi": ("", "i"),
     "outrider_layout": ("ipp", "s"),
     "outrider_isa_state": ("s", "i"),
@@ -48,7 +48,7 @@ _SIGNATURES = {  # arguments, then what it returns
 
 
 def declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Tell ctypes, which would otherwise cut addresses down to 32 bits."""
+    """Declare the signatures to ctypes, which would otherwise truncate addresses to 32 bits."""
     for name, (arguments, result) in _SIGNATURES.items():
         function: Any = getattr(library, name, None)
         if function is None:  # the ABI's number, which is compared next, says whether that is right

@@ -23,12 +23,12 @@ GGUF_TYPES: tuple[str, ...] = (
 
 
 _FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
-"""How NumPy reads them; of bfloat16 it has the upper half of a float32."""
+"""NumPy's dtypes of float types; bfloat16 is the upper half of a float32."""
 
 
 @dataclass(frozen=True, eq=False)
 class StoredTensor:
-    """Bytes of a tensor, as its file has them."""
+    """A tensor's bytes as in its file."""
 
     type: str
     """A name of ``GGUF_TYPES``; safetensors files have F32, F16 and BF16."""
@@ -38,11 +38,11 @@ class StoredTensor:
     order: NDArray[np.int64] | None = None
     """The file's row for each row of the tensor; None if they are the same."""
     plus: float = 0.0
-    """Added to every number; of norms alone."""
+    """Added to every number; for norms only."""
 
     @classmethod
     def of(cls, array: NDArray[np.float32]) -> StoredTensor:
-        """Numbers that are in memory, as a file of float32 would have them."""
+        """An array in memory, stored as float32."""
         data = np.ascontiguousarray(array, np.float32).reshape(-1).view(np.uint8)
         return cls("F32", tuple(array.shape), data)
 
@@ -61,20 +61,20 @@ class StoredTensor:
         return str(getattr(self.data, "filename", None) or "a tensor in memory")
 
     def numbers(self) -> NDArray[np.float32]:
-        """float32, of ``shape``: what a type of plain floats holds. Biases and norms are such."""
+        """The tensor of a float type (such as a bias or norm), as float32 of ``shape``."""
         if self.type not in _FLOATS:
             raise ModelFormatError(f"a tensor of type {self.type} and shape {list(self.shape)} holds no plain floats")
         stored = np.frombuffer(self.data.tobytes(), _FLOATS[self.type])
         if self.type == "BF16":
             stored = (stored.astype(np.uint32) << 16).view(np.float32)
-        values = stored.astype(np.float32).reshape(self.shape)  # a copy, which may be written to
+        values = stored.astype(np.float32).reshape(self.shape)  # a writable copy
         values = values if self.order is None else values[self.order]
         return values + np.float32(self.plus) if self.plus else values
 
 
 @dataclass(frozen=True, eq=False)
 class CodeTable:
-    """What the codes of a format stand for.
+    """The values of a format's codes.
 
     ``grid`` (uint8 [entries, 8 or 4]) holds levels 0 to 7, for which a set sign, or in IQ1 a set shift, adds 8.
     """

@@ -39,7 +39,7 @@ class NativeWeight:
         bias: NDArray[np.float32] | None,
         context: Context | None = None,
     ) -> None:
-        """``context``: to multiply in; None: that of the first product."""
+        """``context``: to multiply in; None: the current one at the first product."""
         self.struct, self.context = struct, context
         self.panels = panels
         self.bias = bias
@@ -58,7 +58,7 @@ class NativeWeight:
         return self.panels.nbytes + (0 if self.bias is None else self.bias.nbytes)
 
     def rows(self, ids: NDArray[np.int64]) -> Floats:
-        """float32 [n, inputs]: rows ``ids`` (int64 [n]) as numbers. Raises ``IndexError`` for one out of range."""
+        """float32 [n, inputs]: rows ``ids`` (int64 [n]) as numbers. Raises ``IndexError`` for an id out of range."""
         ids = np.ascontiguousarray(ids, np.int64)
         out = np.empty((len(ids), self.inputs), np.float32)
         if native_library().outrider_rows(self._address, len(ids), ids.ctypes.data, out.ctypes.data):
@@ -82,10 +82,10 @@ class NativeWeight:
 
 
 class StoredRows:
-    """A matrix of a file of which only rows are read: it stays as it is in the file, mapped.
+    """A matrix of a file that is only read by rows: mapped, in the file's format.
 
-    Whoever replaces the file by another leaves this one as it was. One that is written to or cut is noticed, as its
-    numbers would be others and its missing pages the end of this process.
+    Replacing the file by another does not affect the mapping. Writing to the file or truncating it is detected, as
+    numbers would change and missing pages would end this process.
     """
 
     def __init__(self, stored: StoredTensor) -> None:
@@ -122,15 +122,15 @@ def pack(
     """Pack a matrix of a file.
 
     Args:
-        order: int64 [outputs]; packed row i is row ``order[i]`` of the tensor. It comes after the tensor's own order.
+        order: int64 [outputs]; packed row i is row ``order[i]`` of the tensor. It applies after the tensor's own order.
         bias: [outputs], in the packed order.
-        target: a type to round to; None keeps what is stored, without loss (F16 as float32).
-        context: to multiply in; None: that of what is being loaded, else the current one when it is first multiplied.
+        target: a type to round to; None keeps the stored numbers exactly (F16 as float32).
+        context: to multiply in; None: the loading model's, else the current one at the first product.
 
     Raises:
         ModelFormatError: the data do not fit the shape, hold NaN or infinity, or numbers too large for ``target``.
-        ConfigError: the native library is not there.
-        MemoryError: there is no memory for a row.
+        ConfigError: the native library is unavailable.
+        MemoryError: not enough memory for a row.
     """
     _check(stored, target)
     rows, inputs = stored.shape
@@ -156,7 +156,7 @@ def pack(
 def pack_array(
     array: Floats, target: Target | None = None, *, bias: Floats | None = None, context: Context | None = None
 ) -> NativeWeight:
-    """Pack a matrix of numbers, float32 [outputs, inputs]. Arguments and errors as of ``pack``."""
+    """Pack a matrix of numbers, float32 [outputs, inputs]. Arguments and errors as for ``pack``."""
     return pack(StoredTensor.of(array), bias=bias, target=target, context=context)
 
 

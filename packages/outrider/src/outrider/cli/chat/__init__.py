@@ -2,10 +2,10 @@
 
 command.py    the command and its options            prompt.py     lines from the keyboard or a pipe
 session.py    the conversation: ask, answer again    commands.py   /help, /set, /save and the others
-answering.py  one answer, which Ctrl-C stops         files.py      conversations on disk
+answering.py  one answer, stopped by Ctrl-C          files.py      conversations on disk
 writing.py    answers as they come                   markdown.py   a line of Markdown, styled
-race.py       plain and drafted side by side         settings.py   what /set changes
-completion.py what Tab offers                        quotes.py     messages of several lines
+race.py       plain and drafted side by side         settings.py   the settings of /set
+completion.py completion by Tab                      quotes.py     messages of several lines
 """
 
 from outrider.cli.chat.command import MAX_TOKENS, OPTIONS, chat, talk

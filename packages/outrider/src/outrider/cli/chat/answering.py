@@ -10,7 +10,7 @@ from outrider.utils.interrupt import CtrlC
 
 
 def steps_of(engine: Engine, request: Request, stop: CtrlC) -> Iterator[list[StepOutput]]:
-    """What each step of the engine gives the request, which runs alone, until it ends or is stopped.
+    """The outputs of each engine step for a lone request, until it ends or is stopped.
 
     Raises:
         OutriderError: the request failed.

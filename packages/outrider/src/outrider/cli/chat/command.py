@@ -1,4 +1,4 @@
-"""The command: its options, and the loop over what is typed."""
+"""The command: its options, and its loop over input lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPTIONS = (
     *("draft_model", "heads", "draft_table", "datastore", "max_seq_len", *o.LOADING),
     *("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"),
 )
-MAX_TOKENS = 1024  # an answer that runs on is stopped with Ctrl-C; one that is cut off annoys
+MAX_TOKENS = 1024  # Ctrl-C stops a long answer; a truncated one annoys
 
 
 @options_from(SpeculationParams, EngineConfig, SamplingParams, only=OPTIONS, max_tokens=MAX_TOKENS)
@@ -41,9 +41,9 @@ def chat(
     *,
     given: Given,
 ) -> None:
-    """Talk with a model. /help lists what can be typed besides messages.
+    """Talk with a model. /help lists the commands.
 
-    Ctrl-C stops an answer, and once more leaves. Without a terminal, each line of the input is answered in turn.
+    Ctrl-C stops an answer; pressed again, it leaves. Without a terminal, each line of the input is answered in turn.
     """
     from outrider.cli.chat import files
 
@@ -59,7 +59,7 @@ def talk(
     from outrider.cli.chat import files
     from outrider.cli.chat.prompt import make_prompt
 
-    config = engine_config(model, **o.engine(given))  # what is wrong with options comes first
+    config = engine_config(model, **o.engine(given))  # wrong options are reported first
     o.require_chat_model(config.model)
     llm = o.load(model, **o.engine(given), max_batch_size=1)
     from outrider.cli.chat.session import Session
@@ -74,10 +74,10 @@ def talk(
 
 
 def converse(session: Session, prompt: Prompt) -> None:
-    """Answer what ``prompt`` gives until it ends."""
+    """Answer each input of ``prompt`` until it ends."""
     from outrider.cli.chat.commands import run_command
 
-    interrupted = False  # whether the next Ctrl-C leaves
+    interrupted = False  # whether another Ctrl-C leaves
     while True:
         try:
             text = prompt.read()

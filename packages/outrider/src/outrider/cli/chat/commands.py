@@ -1,4 +1,4 @@
-"""What can be typed besides messages: lines that begin with a slash."""
+"""Commands of the chat: lines that begin with a slash."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Ctrl-C stops an answer, and once more leaves. Ctrl-D leaves."""
 
 @dataclass(frozen=True)
 class Command:
-    """``run`` gets what follows the name."""
+    """A command. ``run`` gets the text after the name."""
 
     usage: str
     about: str
@@ -39,7 +39,7 @@ class Command:
 
 
 def run_command(session: Session, line: str) -> bool:
-    """Do what a line asks for; False to leave. Raises OutriderError for what cannot be done."""
+    """Run the command of a line; False to leave. Raises OutriderError if the command fails."""
     name, _, rest = line.strip().partition(" ")
     name = _OTHER_NAMES.get(name, name)
     if name == "/bye":

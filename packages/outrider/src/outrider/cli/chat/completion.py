@@ -1,4 +1,4 @@
-"""What Tab offers behind a slash."""
+"""Completion of commands by Tab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations on disk: a JSON list of messages, as OpenAI's API takes it."""
+"""Conversations on disk: a JSON list of messages in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Message = dict[str, str]
 
 
 def last_path() -> Path:
-    """Where the last conversation is kept."""
+    """The file of the last conversation."""
     return state_root() / "last-chat.json"
 
 
@@ -24,7 +24,7 @@ def read(path: Path | None) -> list[Message]:
     """The messages of a file: a list of them, or an object with the key ``messages``.
 
     Raises:
-        InvalidRequestError: the file cannot be read, or is no conversation.
+        InvalidRequestError: the file is unreadable, or no conversation.
     """
     assert path is not None
     try:
@@ -46,10 +46,10 @@ def _is_message(found: Any) -> bool:
 
 
 def write(path: Path, messages: Sequence[Message]) -> None:
-    """Write the messages, readable by the user alone; the file is there whole or not at all.
+    """Write the messages atomically, readable by the user alone.
 
     Raises:
-        CapacityError: it cannot be written.
+        CapacityError: the file cannot be written.
     """
     path = path.expanduser()
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
@@ -66,7 +66,7 @@ def write(path: Path, messages: Sequence[Message]) -> None:
 
 
 def may_replace(path: Path) -> bool:
-    """Whether there is no such file, or it is a conversation."""
+    """Whether ``path`` is missing or a conversation."""
     if not path.expanduser().exists():
         return True
     try:

@@ -1,7 +1,7 @@
 """Markdown line by line, as a model writes it: each line can be styled as soon as it has ended.
 
-The characters of a line may carry styles already (where each token came from), which stay. A whole-document renderer
-would have to wait for the end of the answer, and forgets which character came from where.
+Existing styles of characters (by each token's origin) are kept. A whole-document renderer would have to wait for the
+end of the answer, and loses the characters' origins.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _NESTING = ("bold", "bold_", "italic", "italic_", "strike", "link")
 
 @dataclass(frozen=True)
 class Line:
-    """A styled line: ``body`` wraps behind ``first``, and its further rows stand behind as many blanks."""
+    """A styled line: ``body`` wraps after ``first``, and its further rows are indented to the same column."""
 
     first: Text
     body: Text
-    wraps: bool = True  # code does not
+    wraps: bool = True  # False for code
 
     def rows(self, width: int) -> list[Text]:
         """The rows of a screen with ``width`` columns."""
@@ -53,7 +53,7 @@ class Line:
         return [(self.first if i == 0 else Text(" " * indent)) + row for i, row in enumerate(wrapped)]
 
 
-_PLAIN = Console(file=None, width=80, color_system=None)  # ``Text.wrap`` asks for one, for its tabs
+_PLAIN = Console(file=None, width=80, color_system=None)  # ``Text.wrap`` needs a console, for its tabs
 
 
 class Markdown:
@@ -64,7 +64,7 @@ class Markdown:
         self._fence, self._language, self._highlight = "", "", highlight
 
     def line(self, text: Text, *, ended: bool = True) -> Line:
-        """The next line. One that has not ``ended`` will come again, longer."""
+        """Style the next line. An unfinished line (``ended`` False) is passed again when longer."""
         if found := _FENCE.match(text.plain):
             return self._border(text, found, ended)
         if self._fence:
@@ -109,7 +109,7 @@ def _prose(text: Text) -> Line:
 
 
 def inline(text: Text) -> Text:
-    """A line with its emphasis, code and links styled, and their marks left out."""
+    """A line with its emphasis, code and links styled, without their marks."""
     styled, at = Text(), 0
     for found in _INLINE.finditer(text.plain):
         kind = next(name for name in _STYLES if found[name] is not None)

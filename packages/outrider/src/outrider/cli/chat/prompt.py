@@ -1,4 +1,4 @@
-"""What the user types: with editing, history and completion on a terminal; line by line otherwise."""
+"""The user's input: with editing, history and completion on a terminal; line by line otherwise."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _PROMPT, _MORE = ">>> ", "... "
 
 
 class Prompt(Protocol):
-    """Where messages and commands come from."""
+    """A source of messages and commands."""
 
     def read(self) -> str:
-        """The next one, which may have several lines. Raises EOFError at the end, KeyboardInterrupt for Ctrl-C."""
+        """The next input, perhaps of several lines. Raises EOFError at the end, KeyboardInterrupt for Ctrl-C."""
         ...
 
 
 def make_prompt(session: Session, *, history: bool) -> Prompt:
-    """For the terminal if there is one that can be written on, else for lines of stdin."""
+    """A ``TerminalPrompt`` if stdin and stdout are a capable terminal, else a ``LinePrompt``."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     if not is_terminal:
         return LinePrompt()
@@ -39,7 +39,7 @@ def make_prompt(session: Session, *, history: bool) -> Prompt:
 
 
 class LinePrompt:
-    """Lines of stdin; on a terminal that cannot move its cursor, behind a prompt."""
+    """Lines of stdin; with a prompt on a terminal that cannot move its cursor."""
 
     def read(self) -> str:
         text = self._line(_PROMPT)
@@ -65,7 +65,7 @@ class LinePrompt:
 
 
 class TerminalPrompt:
-    """A line editor: Emacs keys, history over starts, several lines, completion of commands."""
+    """A line editor: Emacs keys, lasting history, several lines, completion of commands."""
 
     def __init__(self, session: Session, history: Path | None) -> None:
         from prompt_toolkit import PromptSession
@@ -90,7 +90,7 @@ class TerminalPrompt:
 
 
 def _file_history(path: Path) -> History:
-    """History in a file that the user alone can read; in memory where that cannot be written."""
+    """History in a file that the user alone can read; in memory if the file is not writable."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     try:

@@ -1,4 +1,4 @@
-"""Three quotes, between which a message or the value of a command has several lines."""
+"""Three quotes around a message or a command's value of several lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ QUOTES = '"""'
 
 
 def is_open(text: str) -> bool:
-    """Whether more lines belong to ``text``: it began with three quotes, or a command with them, and has not ended."""
+    """Whether ``text``, a message or a command's value, opened three quotes and has not closed them."""
     begun = text.lstrip()
     return begun.startswith((QUOTES, "/")) and begun.count(QUOTES) % 2 == 1
 

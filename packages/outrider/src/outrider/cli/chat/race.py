@@ -1,8 +1,8 @@
 """``/race``: the same message answered without and with drafts, side by side.
 
-Both answers are written by the same model with the same seed, step by step in turn: whichever has used less time takes
-the next step. So each has the processor to itself while its own clock runs, and the two columns show the same moment of
-both. Both start cold: they read the whole prompt, and the drafts have learned nothing from earlier answers.
+The same model writes both answers with the same seed, step by step: the one that has used less time takes the next
+step. So each has the processor to itself while its own clock runs, and both columns show the same moment. Both start
+cold: they read the whole prompt, and the drafts have learned nothing from earlier answers.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from outrider.cli.chat.session import Session
     from outrider.engine.request import Request, StepOutput
 
-_FRAME = 1 / 20  # seconds between two drawings
+_FRAME = 1 / 20  # seconds between two frames
 
 
 @dataclass
 class Lane:
-    """One of the two: its engine, its clock, and what it has written."""
+    """One of the two answers: its engine, clock and text."""
 
     name: str
     engine: Engine
@@ -48,7 +48,7 @@ class Lane:
         self._steps: Iterator[list[StepOutput]] = steps_of(self.engine, self.request, stop)
 
     def step(self) -> None:
-        """Take a step on the own clock."""
+        """Run one engine step, on the lane's own clock."""
         begun = time.perf_counter()
         steps = next(self._steps, None)
         self.seconds += time.perf_counter() - begun
@@ -66,7 +66,7 @@ def race(session: Session, message: str) -> None:
     """Answer ``message``, or the last one again, twice; the answer becomes part of the conversation.
 
     Raises:
-        InvalidRequestError: nothing drafts, or there is no message.
+        InvalidRequestError: drafting is off, or no message is left.
     """
     speculation = session.speculation
     if speculation.draft == "none":
@@ -131,7 +131,7 @@ def _take_turns(lanes: tuple[Lane, Lane], draw: Callable[[], None]) -> None:
 
 
 def _columns(lanes: tuple[Lane, Lane], width: int, height: int | None) -> Table:
-    """Both side by side; of text that is higher than ``height`` rows, its end."""
+    """Both lanes side by side; of a longer text, its last ``height`` rows."""
     each = (width - 3) // 2
     table = Table.grid(padding=(0, 3, 0, 0))
     heads, bodies = [], []

@@ -1,4 +1,4 @@
-"""A conversation with a model, and what its commands do to it."""
+"""A conversation with a model, and the operations of its commands."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """The messages so far, how answers are made, and how they are shown."""
+    """The messages so far, with the options and the display of answers."""
 
     def __init__(self, llm: LLM, params: SamplingParams, *, kept: Path | None) -> None:
-        """``kept``: where the conversation is written after each answer; None keeps nothing."""
+        """``kept``: the file that is written after each answer; None keeps nothing."""
         self.llm, self.params, self.kept = llm, params, kept
         self.speculation: SpeculationParams = llm.speculation
         self.messages: list[Message] = []
-        self.last: Request | None = None  # of the last answer
+        self.last: Request | None = None  # the last answer's
         self.stopped = False  # whether Ctrl-C ended the last answer
-        self.file: Path | None = None  # that was last saved or loaded
+        self.file: Path | None = None  # the file last saved or loaded
         self.console = Console(highlight=False, emoji=False, markup=False)
         self.view = View(stats=self.console.is_terminal)
         self._notes = stderr()
 
-    # -- what is said beside the answers ----------------------------------------------------------------------------
+    # -- notes beside the answers -----------------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
-        """A dim line on stderr."""
+        """Write a dim line to stderr."""
         self._notes.print(text, style="dim")
 
     def complain(self, text: str) -> None:
-        """What is wrong, on stderr."""
+        """Write an error to stderr."""
         self._notes.print(f"outrider: {' '.join(text.split())}", style="red")
 
     def describe(self) -> str:
-        """The model, where it was loaded from, and what drafts."""
+        """The model, its location, and its draft source."""
         config = self.llm.config
         folder = str(resolve(config.model)).replace(str(Path.home()), "~", 1)
         where = "" if folder == config.model else f" from {folder}"
@@ -71,7 +71,7 @@ class Session:
         self.messages = rest if text is None else [{"role": "system", "content": text}, *rest]
 
     def begin(self, messages: Sequence[Message] = (), system: str | None = None) -> None:
-        """Start with ``messages``; a ``system`` message that is given takes the place of theirs."""
+        """Start with ``messages``; ``system`` replaces their system message."""
         self.messages, self.last = list(messages), None
         if system is not None:
             self.system = system
@@ -83,7 +83,7 @@ class Session:
         return "The last one has no answer yet: /regenerate writes it." if asked else ""
 
     def ask(self, text: str) -> None:
-        """Add a message, and answer it. A message that could not be answered at all is taken back."""
+        """Add a message, and answer it. A message without any answer is removed."""
         self.messages.append({"role": "user", "content": text})
         try:
             self._answer()
@@ -92,7 +92,7 @@ class Session:
                 self.messages.pop()
 
     def regenerate(self) -> None:
-        """Answer the last message again; its old answer stays if there is no new one."""
+        """Answer the last message again; the old answer stays if the new one fails."""
         old = self.take_back_answer()
         try:
             self._answer()
@@ -101,7 +101,7 @@ class Session:
                 self.messages += old
 
     def take_back_answer(self) -> list[Message]:
-        """Remove the last answer, so that the conversation ends with a question. Returns what was removed."""
+        """Remove the last answer, so that the conversation ends with a question. Returns the removed messages."""
         at = max((i for i, message in enumerate(self.messages) if message["role"] == "user"), default=None)
         if at is None:
             raise InvalidRequestError("there is no message to answer yet: write one")
@@ -132,7 +132,7 @@ class Session:
         self._report(request)
 
     def add_answer(self, request: Request) -> None:
-        """Note what a request has answered, if anything."""
+        """Add a request's answer, if not empty, to the messages."""
         if request.text:
             self.last = request
             self.messages.append({"role": "assistant", "content": request.text})
@@ -153,7 +153,7 @@ class Session:
     # -- files ------------------------------------------------------------------------------------------------------
 
     def keep(self) -> None:
-        """Write the conversation to where it is kept; without that from the first failure on."""
+        """Write the conversation to ``kept``; a failure turns this off."""
         if self.kept is not None:
             try:
                 files.write(self.kept, self.messages)
@@ -162,7 +162,7 @@ class Session:
                 self.complain(f"{error}, or use --no-history")
 
     def save(self, path: Path) -> None:
-        """Write the conversation; a file that is no conversation is not replaced."""
+        """Write the conversation to ``path``, unless that is a file of another kind."""
         if not files.may_replace(path):
             raise InvalidRequestError(f"{str(path)!r} is there and no conversation: choose another name")
         files.write(path, self.messages)
@@ -170,16 +170,16 @@ class Session:
         self.note(f"{len(self.messages)} messages in {path}")
 
     def load(self, path: Path) -> None:
-        """Go on with a conversation from a file."""
+        """Continue a conversation from a file."""
         self.begin(files.read(path))
         self.file = path
 
     def use(self, speculation: SpeculationParams) -> None:
-        """Draft so from now on; raises OutriderError if that is not possible here."""
+        """Draft by ``speculation`` from now on. Raises OutriderError if that is not possible here."""
         self.llm.request([1], replace(self.params, structured=None), speculation)
         self.speculation = speculation
 
     def leave(self) -> None:
-        """Say where the conversation is."""
+        """Tell the conversation's file."""
         if self.kept is not None and self.last is not None:
             self.note(f"The conversation is in {self.kept}: `outrider chat --resume` goes on with it.")

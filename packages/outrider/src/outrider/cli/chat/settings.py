@@ -1,4 +1,4 @@
-"""What ``/set`` shows and changes."""
+"""The settings of ``/set``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OTHER_NAMES = {"color": "colour", "colours": "colour", "colors": "colour", "num
 
 @dataclass(frozen=True)
 class View:
-    """How answers are shown. Each field is a switch of ``/set``."""
+    """Display of answers. Each field is a switch of ``/set``."""
 
     colour: bool = False
     """Colour tokens by where they came from."""
@@ -35,7 +35,7 @@ NAMES = ("system", *SAMPLING, *SWITCHES)
 
 
 def own_name(name: str) -> str:
-    """The setting that ``name`` means, under any of its names; raises InvalidRequestError if there is none."""
+    """The setting with ``name`` or alias ``name``. Raises InvalidRequestError if there is none."""
     name = _OTHER_NAMES.get(name, name).replace("-", "_")
     if name not in NAMES:
         near = "".join(f"did you mean {each}? " for each in close_to(name, NAMES))
@@ -44,14 +44,14 @@ def own_name(name: str) -> str:
 
 
 def changed_params(params: SamplingParams, name: str, text: str) -> SamplingParams:
-    """With one field as ``text`` says; ``default`` is the field's default. Raises InvalidRequestError."""
+    """``params`` with one field set to ``text`` (``default``: its default). Raises InvalidRequestError."""
     usual = default_of(next(field for field in fields(SamplingParams) if field.name == name))
     value: Any = usual if text == "default" else text if name == "stop" else _value(text)
     return replace(params, **{name: value})
 
 
 def changed_view(view: View, name: str, text: str) -> View:
-    """With one switch as ``text`` says. Raises InvalidRequestError."""
+    """``view`` with one switch set to ``text``. Raises InvalidRequestError."""
     if text not in _SWITCHES:
         raise InvalidRequestError(f"{name}={text!r} is not valid: use on or off")
     return replace(view, **{name: _SWITCHES[text]})
@@ -65,7 +65,7 @@ def _value(text: str) -> Any:
             return kind(text)
         except ValueError:
             continue
-    return text  # for the dataclass to refuse, in its own words
+    return text  # refused by the dataclass, in its own words
 
 
 def listed(params: SamplingParams, view: View, system: str | None) -> list[tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""Answers as they come: plain in a pipe, token by token or rendered on a terminal."""
+"""Output of an answer as it grows: plain in a pipe, token by token or rendered on a terminal."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from outrider.cli.chat.settings import View
 from outrider.cli.shared.screen import STYLES, Screen, harmless
 from outrider.engine.request import StepOutput
 
-_FRAME = 1 / 25  # seconds between two drawings of an unfinished line
+_FRAME = 1 / 25  # seconds between two frames of an unfinished line
 
 
 class Writer(Protocol):
     """Shows one answer."""
 
     def show(self, output: StepOutput) -> None:
-        """Write what one token adds."""
+        """Write one token's text."""
         ...
 
     def end(self) -> None:
-        """Write what is left, and end the line."""
+        """Write the remaining text, and end the line."""
         ...
 
 
 def make_writer(console: Console, view: View) -> Writer:
-    """As ``view`` says, as far as the terminal can."""
+    """The writer that ``view`` selects and the terminal supports."""
     if view.markdown and console.is_terminal and not console.is_dumb_terminal:
         return MarkdownWriter(console, colour=view.colour)
     return Screen(console.file, colour=view.colour)
 
 
 class MarkdownWriter:
-    """Renders each line when it has ended; the one that is being written is drawn again as it grows."""
+    """Renders each finished line; the unfinished one is drawn again as it grows."""
 
     def __init__(self, console: Console, *, colour: bool) -> None:
         self._console, self._colour = console, colour
@@ -63,7 +63,7 @@ class MarkdownWriter:
         self._live.stop()
 
     def _draw(self) -> None:
-        """The unfinished line, or as much of its end as the screen holds."""
+        """Draw the unfinished line, or the end of it that fits the screen."""
         rows = self._markdown.line(self._line, ended=False).rows(self._console.width)
         self._live.update(Text("\n").join(rows[-max(1, self._console.height - 1) :]), refresh=True)
         self._drawn = time.monotonic()
@@ -74,5 +74,5 @@ class MarkdownWriter:
         if line.wraps:
             self._console.print(Text("\n").join(line.rows(self._console.width)))
         else:
-            self._console.print(line.body, soft_wrap=True)  # so that code can be copied as it is
+            self._console.print(line.body, soft_wrap=True)  # so that code can be copied verbatim
         self._line = Text()

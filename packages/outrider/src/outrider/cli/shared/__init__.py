@@ -1,1 +1,1 @@
-"""What commands have in common: options, settings from files, what they print and how they are interrupted."""
+"""Shared parts of commands: options, settings from files, output, and interruption."""

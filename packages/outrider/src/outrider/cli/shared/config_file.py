@@ -1,6 +1,6 @@
 """``--config FILE``: options of a command from a JSON object, such as ``outrider plan --write`` makes.
 
-Keys are the command's options with underscores; what is given on the command line goes first.
+Keys are the command's options with underscores; the command line takes precedence.
 """
 
 from __future__ import annotations

@@ -29,13 +29,13 @@ _HELP: Mapping[str, str] = {
     "figures": "Draw the figures of the literature.",
     "train": "Train draft heads, draft models and tables.",
 }
-"""A line for each known command, which ``--help`` shows without importing it."""
+"""Help line of each known command, for ``--help`` without importing it."""
 _HIDDEN = ("run", "ps")
-"""Commands that go by another program's name."""
+"""Commands under another program's name."""
 
 
 class Commands(TyperGroup):
-    """A group of commands that holds those of installed distributions too."""
+    """A group of commands, including those of installed distributions."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -44,7 +44,7 @@ class Commands(TyperGroup):
             self.add_command(TyperCommand(name, short_help=summary, hidden=name in _HIDDEN))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is to run: imported now, if another distribution brings it.
+        """The command to run: imported now, if another distribution brings it.
 
         Raises:
             MissingExtensionError: no installed distribution brings it, and a known one would.

@@ -1,4 +1,4 @@
-"""What help and completion say of the fields that become options, beyond what the fields document themselves."""
+"""Help and completion of the fields that become options, beyond the fields' own documentation."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from outrider.config.engine import CACHES, DTYPES, IMPLEMENTATIONS, KV_CACHE_DTY
 
 @dataclass(frozen=True, kw_only=True)
 class FlagTable:
-    """How the fields of a dataclass look as options. Every name is a field's."""
+    """Presentation of a dataclass's fields as options. Every name is a field's."""
 
     headings: Mapping[str, str] = field(default_factory=dict)
-    """By heading the names of the fields below it; the others stand first, below "Options"."""
+    """Field names by heading; other fields come first, below "Options"."""
     rare: str = ""
-    """Names of the fields that only ``--help-all`` shows: their defaults suit nearly all."""
+    """Fields that only ``--help-all`` shows: their defaults suit nearly all users."""
     shown: Mapping[str, str] = field(default_factory=dict)
-    """What it means to leave an option out whose default does not say it."""
+    """The default's meaning, for options whose default value does not show it."""
     help: Mapping[str, str] = field(default_factory=dict)
     """Help that differs from the field's documentation."""
     choices: Mapping[str, Callable[[], list[str]]] = field(default_factory=dict)
-    """What the shell completes an option with; where there is nothing, it completes names of files."""
+    """The shell's completions of an option; other options complete names of files."""
     singular: Mapping[str, str] = field(default_factory=dict)
-    """Flags of another name than their fields, as each gives one of several values."""
+    """Flags named unlike their fields, as each gives one of several values."""
     read: Mapping[str, tuple[Any, Callable[[Any], Any]]] = field(default_factory=dict)
-    """Fields that the command line gives in another form: its type, and how to read it."""
+    """Fields in another form on the command line: its type, and its parser."""
 
     @cached_property
     def group(self) -> Mapping[str, str]:
@@ -102,23 +102,23 @@ CORE = FlagTable(
     },
     singular={"extra_sources": "extra_source"},
 )
-"""Of ``EngineConfig``, ``SpeculationParams`` and ``SamplingParams``."""
+"""The options of ``EngineConfig``, ``SpeculationParams`` and ``SamplingParams``."""
 
 _TABLES: dict[type, FlagTable] = {}
 
 
 def describe(kind: type, table: FlagTable) -> None:
-    """Say how the fields of another dataclass look as options; before a command takes them."""
+    """Register the presentation of a dataclass's fields, before a command takes them."""
     _TABLES[kind] = table
 
 
 def table_of(kind: type) -> FlagTable:
-    """The table of a dataclass; that of the core's where nothing else was said."""
+    """The table of a dataclass; by default the core's."""
     return _TABLES.get(kind, CORE)
 
 
 def completer(choices: Callable[[], list[str]]) -> Callable[[str], list[str]]:
-    """For ``typer.Option(autocompletion=...)``."""
+    """A completion function for ``typer.Option(autocompletion=...)``."""
 
     def complete(incomplete: str) -> list[str]:
         return [choice for choice in choices() if choice.startswith(incomplete)]

@@ -21,14 +21,14 @@ from outrider.config.speculation import SpeculationParams
 from outrider.errors import ConfigError, InvalidRequestError
 
 Given = Mapping[str, Any]
-"""Fields that were given on the command line or in a file, and differ from their defaults."""
+"""Fields given on the command line or in a file that differ from their defaults."""
 
 NO_FLAG = frozenset(
     {"speculation", "cuda_graphs", "counts_as_q", "allowed_token_ids", "banned_token_ids"}
     | {"stop_token_ids", "n", "prompt_logprobs", "skip_special_tokens", "structured", "model"}
     | {"early_stopping", "num_beam_groups", "diversity_penalty"}
 )
-"""Fields that Python has and the command line does not (``model`` is an option of each command's own)."""
+"""Fields without an option (``model`` is declared by each command)."""
 
 _SHORT = {
     (SpeculationParams, "spec_length"): "-k",
@@ -38,12 +38,12 @@ _SHORT = {
 
 
 def spec_length(value: str | int) -> int | str:
-    """``auto`` or a number; what else is wrong with it is for ``SpeculationParams`` to say."""
+    """``auto`` or a number; ``SpeculationParams`` checks its range."""
     return int(value) if str(value).lstrip("-").isdigit() else str(value)
 
 
 def parse_logit_bias(pairs: Iterable[str]) -> dict[int, float]:
-    """``["42:-1.5"]`` to ``{42: -1.5}``; raises InvalidRequestError naming what cannot be read."""
+    """``["42:-1.5"]`` to ``{42: -1.5}``; raises InvalidRequestError naming the unreadable pair."""
     bias: dict[int, float] = {}
     for pair in pairs:
         token, _, value = pair.partition(":")
@@ -57,7 +57,7 @@ def parse_logit_bias(pairs: Iterable[str]) -> dict[int, float]:
 
 
 def read_prediction(path: Path) -> str:
-    """The text of ``--prediction``; raises InvalidRequestError if it cannot be read."""
+    """The text of ``--prediction``; raises InvalidRequestError if the file is unreadable."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -65,7 +65,7 @@ def read_prediction(path: Path) -> str:
 
 
 def read_speculative_config(text: str) -> Any:
-    """vLLM's ``--speculative-config``."""
+    """The value of vLLM's ``--speculative-config``."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -76,7 +76,7 @@ _READ: Mapping[str, tuple[Any, Callable[[Any], Any]]] = {
     "logit_bias": (list[str], parse_logit_bias),
     "prediction": (Path, read_prediction),
 }
-"""Fields that the command line gives in another form: its type, and how to read it."""
+"""Fields in another form on the command line: its type, and its parser."""
 
 
 def option(kind: type, name: str) -> Any:
@@ -109,7 +109,7 @@ class _Generated:
     default: Any  # the field's
 
     def put(self, value: Any, given: dict[str, Any]) -> None:
-        """Note ``value`` in ``given`` unless it says nothing new."""
+        """Add ``value`` to ``given`` unless it is the default."""
         if value is not None and value != []:
             value = self.read(value)
             if value != self.default:
@@ -159,7 +159,7 @@ def _told(alias: str, name: str, value: Any) -> Any:
 
 
 def _elsewhere(names: Collection[str]) -> list[_Generated]:
-    """Hidden options: what vLLM and transformers call those in ``names``."""
+    """Hidden options: the names that vLLM and transformers use for ``names``."""
     hints = _hints(EngineConfig)
     found: list[tuple[str, Any, Callable[[Any], Any]]]
     found = [
@@ -192,8 +192,8 @@ def options_from(
 
     Args:
         only: names of the fields to take; None takes all but those in ``NO_FLAG``.
-        but: names of fields to leave out besides.
-        defaults: where the command's own default differs from the field's.
+        but: names of further fields to leave out.
+        defaults: the command's own defaults that differ from the fields'.
     """
     made = [
         _generated(kind, field.name, **defaults)

@@ -13,26 +13,26 @@ import typer
 from typer.core import TyperCommand
 
 LONG_HELP: dict[str, Callable[[], str]] = {}
-"""By option: the help that ``--help-all`` shows in place of the short one."""
+"""By option: the help that ``--help-all`` shows instead of the short one."""
 
 _ALL = "outrider.help_all"
-_NARROW = 70  # columns below which the help of an option stands under its name
+_NARROW = 70  # below this many columns, an option's help stands under its name
 
 
 def add(app: typer.Typer, name: str, command: Callable[..., Any], **settings: Any) -> None:
-    """Make ``command`` a command of ``app``: its hidden options with a help text are those that --help-all adds."""
+    """Add ``command`` to ``app``; --help-all also shows its hidden options that have a help text."""
     app.command(name, cls=_Command, **settings)(_with_help_all(command))
 
 
 def alone(name: str, command: Callable[..., Any], **settings: Any) -> typer.Typer:
-    """``command`` as an application of its own, for an entry point; ``settings`` are those of ``app.command``."""
+    """``command`` as a separate application, for an entry point; ``settings``: of ``app.command``."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     add(app, name, command, **settings)
     return app
 
 
 def print_without_command(context: typer.Context) -> None:
-    """For the callback of a group: its help, if no command was given."""
+    """Callback of a group: prints its help if no command was given."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit
@@ -72,7 +72,7 @@ class _Command(TyperCommand):
     """A command that writes its options in groups."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options below the headings that ``rich_help_panel`` gives them."""
+        """Write the options below their headings (``rich_help_panel``)."""
         everything = ctx.meta.get(_ALL, False)
         some_are_rare = any(_is_rare(param) for param in self.params)
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
@@ -100,10 +100,10 @@ def _group(param: Any) -> str:
 
 
 def _record(param: Any, ctx: Any, everything: bool) -> tuple[str, str] | None:
-    """The two columns of an option; None where it is not shown."""
+    """The two columns of an option; None if it is hidden."""
     shown = copy.copy(param)
     if not everything:
-        shown.show_envvar = False  # one sentence of the command's own says it of all
+        shown.show_envvar = False  # one sentence of the command tells it for all
     elif getattr(param, "help", None):
         shown.hidden, shown.help = False, LONG_HELP[param.name]() if param.name in LONG_HELP else param.help
     record: tuple[str, str] | None = shown.get_help_record(ctx)

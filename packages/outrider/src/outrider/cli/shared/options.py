@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they mean to the library. Defaults come from ``outrider.config``."""
+"""Options that several commands share, and their meaning to the library. Defaults come from ``outrider.config``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOY = (
     "This built-in model has 135 million parameters: a toy to try the engine with, whose answers are often wrong. "
     "Bring a better one: outrider chat -m ./my-model.gguf"
 )
-"""What to expect of ``DEFAULT_MODEL``."""
+"""A note on the quality of ``DEFAULT_MODEL``."""
 
 SAMPLING = SamplingParams()
 ENGINE = EngineConfig(model=DEFAULT_MODEL)
@@ -38,9 +38,9 @@ LONG_HELP["draft"] = draft_help
 
 
 LOADING = ("dtype", "draft_dtype", "kv_cache_dtype", "device", "implementation", "threads")
-"""Fields that say how models are loaded."""
+"""Fields that affect the loading of models."""
 MANY_REQUESTS = ("extra_sources", "kv_cache", "kv_tokens", "prefix_reuse", "max_batch_size", "max_batched_tokens")
-"""Fields that make no difference to one request."""
+"""Fields without effect on a single request."""
 
 Model = Annotated[
     str,
@@ -82,7 +82,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 def structured(
     json_schema: str | None, json_object: bool, regex: str | None, choice: list[str] | None, grammar: Path | None
 ) -> StructuredOutput | None:
-    """The form asked for, if one was; raises InvalidRequestError for two, or a file that cannot be read."""
+    """The requested form, None without one. Raises InvalidRequestError for two forms or an unreadable file."""
     given: dict[str, Any] = {
         "json_schema": json_schema,
         "json_object": json_object or None,
@@ -108,18 +108,18 @@ def _read(param: str, path: Path) -> str:
 
 
 def own(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a command's options that are fields of the dataclass ``kind``."""
+    """A command's options that are fields of the dataclass ``kind``."""
     names = {field.name for field in fields(kind)}
     return {name: value for name, value in given.items() if name in names}
 
 
 def engine(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a command's options that are for ``LLM``."""
+    """A command's options that are arguments of ``LLM``."""
     return {name: value for name, value in given.items() if name in EngineOptions.__annotations__}
 
 
 def require_chat_model(model: str) -> None:
-    """Raise InvalidRequestError if the model has no chat template. Its weights are not read for that."""
+    """Raise InvalidRequestError if the model has no chat template. Its weights are not read."""
     from outrider.tokenizer.chat_template import find_template
     from outrider.utils.json_files import read_json_object
     from outrider.weights.hub.catalog import resolve
@@ -135,9 +135,9 @@ def require_chat_model(model: str) -> None:
 
 def load(model: str, **options: Any) -> LLM:
     """Load the model; ``options`` are those of ``LLM``. Downloads are reported on stderr."""
-    config = engine_config(model, **options)  # refuse what is wrong before torch is imported
+    config = engine_config(model, **options)  # refuses wrong options before torch is imported
     if config.custom_sources and "" not in sys.path:
-        sys.path.insert(0, "")  # a draft source of one's own may lie in the working directory, as with `python -m`
+        sys.path.insert(0, "")  # finds the user's draft sources in the working directory, as with `python -m`
     from outrider.llm import LLM
 
     return LLM(model, progress=True, **options)

@@ -1,4 +1,4 @@
-"""How tokens and statistics look on a terminal, and in a pipe."""
+"""Display of tokens and statistics on a terminal, and in a pipe."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from outrider.engine.request import Request, StepOutput
 from outrider.output import statistics
 
 STYLES = {"accepted": "green", "recovered": "yellow", "bonus": "cyan", "target": ""}
-"""Draft tokens that were kept; tokens the target put in place of a refused draft; tokens it added to a kept one."""
+"""Accepted draft tokens; the target's token instead of a rejected draft; its token after an accepted draft."""
 
 
 class Screen:
-    """Writes text to stdout, coloured by where each token came from if that is a terminal."""
+    """Writes text to stdout, on a terminal coloured by each token's origin."""
 
     def __init__(self, file: IO[str] | None = None, *, colour: bool = True) -> None:
         self._colour = colour
         self._console = Console(file=file, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
     def show(self, output: StepOutput) -> None:
-        """Write what one token adds to the text."""
+        """Write one token's text."""
         if not self._console.is_terminal:
             self._console.file.write(output.text)
             self._console.file.flush()
@@ -43,7 +43,7 @@ def harmless(text: str) -> str:
 
 
 def legend() -> Text:
-    """What the colours mean."""
+    """A legend of the colours."""
     parts: Iterable[tuple[str, str] | str] = (
         ("accepted draft", STYLES["accepted"]),
         " · ",
@@ -56,7 +56,7 @@ def legend() -> Text:
 
 
 def summary(request: Request) -> str:
-    """One line of statistics."""
+    """One line of statistics of a request."""
     stats, draft = request.stats, request.speculation
     line = statistics(stats, "" if draft.draft == "none" else f"{draft.draft}, K={draft.spec_length}")
     if not stats.exact:
@@ -69,9 +69,9 @@ def summary(request: Request) -> str:
 
 
 def stderr() -> Console:
-    """For notes beside the output, which goes to stdout."""
+    """A console for notes; the output itself goes to stdout."""
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    # Rows are for people, whose terminal has a width that is known; a program reads lines.
+    # Rows are for people at a terminal of known width; a program reads lines.
     console.soft_wrap = not console.is_terminal or console.is_dumb_terminal
     return console
 
