@@ -9,14 +9,11 @@ sample of a product that would take too long, as that of ``tests/exactness``.
 
 from __future__ import annotations
 
-import copy
 import gc
 import math
 import os
 import random
 import time
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # of commands that tests start
@@ -25,13 +22,12 @@ os.environ["GOMP_SPINCOUNT"] = "1000"  # the few tests of several threads have n
 import pytest
 from hypothesis import settings
 
-from outrider.engine import engine, memory
-from outrider.engine.adaptive.cost import ForwardPassCost, calibrate
-from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
-from outrider.models.base import Model
+from outrider.engine import memory
+from outrider.engine.draft_length.cost import CALIBRATION_S
 from outrider.native.processor import set_num_threads
 
 set_num_threads(1)
+os.environ[CALIBRATION_S] = "0.02"  # a second for each ``LLM`` would be most of what many tests take
 
 _ROOT = Path(__file__).parent
 _PATHS = [
@@ -52,29 +48,6 @@ settings.load_profile("same")
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Paged caches of engines have blocks of 4 tokens, so that short prompts share some."""
     monkeypatch.setattr(memory, "BLOCK_SIZE", 4)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _brief_calibration() -> Iterator[None]:
-    """A second of timing for each ``LLM`` would be most of what many tests take; it decides about speed alone.
-
-    Models of the same shape are timed once, and briefly. What a test's engine learns of its passes stays its own.
-    """
-    brief = replace(DEFAULT_SETTINGS, calibration_repeats=4)
-    known: dict[str, ForwardPassCost] = {}
-
-    def calibrate_once(model: Model) -> ForwardPassCost:
-        precision = getattr(model, "precision", None)
-        if precision is None:  # made by a test, and as slow as that wants it
-            return calibrate(model, brief)
-        shape = f"{type(model)} {model.config} {precision}"
-        if shape not in known:
-            known[shape] = calibrate(model, brief)
-        return copy.deepcopy(known[shape])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "calibrate", calibrate_once)
-        yield
 
 
 def pytest_collection_finish() -> None:

@@ -19,9 +19,8 @@ from typing import Any
 
 from outrider import LLM, SamplingParams
 from outrider.config.setting import parse_source
-from outrider.engine.adaptive.cost import ForwardPassCost, calibrate
-from outrider.engine.adaptive.policy import DraftLengthPolicy
-from outrider.engine.adaptive.statistics import ProposalCost
+from outrider.engine.draft_length.cost import StepCost, calibrate
+from outrider.engine.draft_length.policy import DraftLength, ProposalCost
 from outrider.engine.request import Request
 from outrider.verify.draft import Draft
 from outrider_lab.bench import runner
@@ -34,8 +33,8 @@ from outrider_lab.data import workloads
 class RowMeter:
     """Seconds that steps would take if forward passes took what they did when they were timed."""
 
-    policy: DraftLengthPolicy
-    curve: ForwardPassCost
+    policy: DraftLength
+    curve: StepCost
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -44,10 +43,9 @@ class RowMeter:
         self.policy.observe_proposals = self._proposed  # type: ignore[method-assign]
 
     def _scored(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
-        settings, contexts = self.curve.settings, [request.num_computed_tokens for request in requests]
-        self.seconds += self.curve.seconds([1 + len(draft) for draft in drafts], contexts) + settings.step_overhead
-        for draft, context in zip(drafts, contexts, strict=True):
-            self.seconds += settings.drafting_overhead * bool(draft) + draft.branches * self.curve.branch(context)
+        contexts, drafted = [request.num_computed_tokens for request in requests], sum(map(bool, drafts))
+        self.seconds += self.curve.pass_seconds([1 + len(draft) for draft in drafts], contexts)
+        self.seconds += self.curve.outside(len(requests)) + drafted * self.curve.drafting
         self._observe_pass(requests, drafts, seconds)
 
     def _proposed(self, request: Request, costs: Mapping[str, ProposalCost]) -> None:

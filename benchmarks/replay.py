@@ -27,7 +27,7 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.drafters.api import Outcome
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.registry import DrafterRegistry
-from outrider.engine.adaptive.policy import FixedLength
+from outrider.engine.draft_length.policy import DraftLength
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
 from outrider.engine.stats import RequestStats
@@ -121,7 +121,7 @@ def measure(source: str, recordings: Sequence[Recording], vocab_size: int, table
     name, _, length = source.partition("@")
     k = int(length or 10)
     sources = DrafterRegistry(DrafterContext(vocab_size=vocab_size, cache=CacheSpec(max_seq_len=1), draft_table=table))
-    drafting = Drafting(sources, vocab_size, FixedLength())
+    drafting = Drafting(sources, vocab_size, DraftLength())
     tallies: defaultdict[str, Tally] = defaultdict(Tally)
     for i, recording in enumerate(recordings):
         speculation = SpeculationParams(draft=name, spec_length=k, tree_nodes=k)

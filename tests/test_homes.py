@@ -19,7 +19,7 @@ AREAS = {
 EXCEPTIONS: dict[str, set[str]] = {
     "contracts/test_draft_models.py": {"outrider_drafters"},
     "drafters/test_hostile_files.py": {"outrider_drafters", "outrider_torch"},
-    "engine/adaptive/test_controller.py": {"outrider_multimodal"},
+    "engine/draft_length/test_adaptive.py": {"outrider_multimodal"},
     "engine/fuzz_requests.py": {"outrider_torch"},
     "engine/test_combinations.py": {"outrider_multimodal"},
     "engine/test_faults_anywhere.py": {"outrider_torch"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,12 @@ from outrider.drafters.datastore import Datastore, read_origin
 from outrider.drafters.heads import HeadConfig
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.trained.heads import head_memory, load_heads, target_fingerprint
+from outrider.engine.draft_length.cost import StepCost, calibrate
 from outrider.engine.engine import Engine
 from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
 from outrider.errors import IncompatibleDraftError
 from outrider.extensions import extension, has_extension, missing_extension
-from outrider.models.base import LoadedModel
+from outrider.models.base import LoadedModel, Model
 from outrider.models.inputs import TEXT_ONLY, has_encoder
 from outrider.native.context import own_context
 from outrider.native.processor import set_num_threads
@@ -52,18 +53,22 @@ class Loaded:
     vision: Any  # the ``Vision`` that reads images, or a str: the reason why images are not supported
 
 
-def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
+def load(
+    config: EngineConfig, *, progress: bool = False, step_cost: Callable[[Model], StepCost] = calibrate
+) -> Loaded:
     """Load the models that ``config`` names. ``progress``: report downloads and the memory budget on the terminal.
+
+    ``step_cost``: measures the cost of steps of the target, for adaptive draft lengths (``Engine``).
 
     Raises ``OutriderError`` if a model cannot be found or loaded, or the memory does not suffice.
     """
     if config.threads is not None:
         set_num_threads(config.threads)
     with own_context():
-        return _load(config, progress)
+        return _load(config, progress, step_cost)
 
 
-def _load(config: EngineConfig, progress: bool) -> Loaded:
+def _load(config: EngineConfig, progress: bool, step_cost: Callable[[Model], StepCost]) -> Loaded:
     if config.datastore not in ("auto", "none"):
         read_origin(Path(config.datastore).expanduser())  # raises before weights are read
     folder = resolve(config.model, progress=progress)
@@ -111,6 +116,7 @@ def _load(config: EngineConfig, progress: bool) -> Loaded:
         kv_cache=kv_cache,
         max_batched_tokens=config.max_batched_tokens,
         measured=partial(_measured_acceptance, heads),
+        step_cost=step_cost,
     )
     if draft != "none" and config.speculation.spec_length == "auto":
         engine.calibrate(config.speculation.combination.names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from outrider.drafters.api import Drafter
 from outrider.drafters.cost import DraftingCost, time_drafts
 from outrider.drafters.text.ngram import NgramDrafter
-from outrider.engine.adaptive.policy import FixedLength
+from outrider.engine.draft_length.policy import DraftLength
 from outrider.engine.drafting.rounds import Drafting
 from outrider.verify.draft import Draft
 from tests import small_models
@@ -23,4 +23,4 @@ def test_a_drafter_that_fails_to_tell_is_asked_all_the_same() -> None:
             raise RuntimeError("no clock")
 
     source: Drafter = Failing(lambda request, budget: Draft.chain([1] * budget))
-    assert Drafting({"source": source}, 96, FixedLength()).isolated.time_drafts("source") is None
+    assert Drafting({"source": source}, 96, DraftLength()).isolated.time_drafts("source") is None

@@ -10,7 +10,7 @@ import pytest
 
 from outrider.config import SamplingParams
 from outrider.drafters.api import Drafter, RequestView
-from outrider.engine.adaptive.policy import FixedLength
+from outrider.engine.draft_length.policy import DraftLength
 from outrider.engine.drafting.isolation import MAX_OVERRUN, MAX_SECONDS, MAX_STRIKES
 from outrider.engine.drafting.rounds import Drafting
 from outrider.errors import ConfigError
@@ -210,7 +210,7 @@ def slow(clock: Clock, seconds: float) -> Scripted:
 
 
 def drafting_with(source: Drafter, clock: Clock) -> Drafting:
-    return Drafting({"slow": source}, VOCAB, FixedLength(), clock)
+    return Drafting({"slow": source}, VOCAB, DraftLength(), clock)
 
 
 def timed(seconds: float, prompt: int = 2, given: InputSource = TEXT) -> tuple[list[bool], str | None]:

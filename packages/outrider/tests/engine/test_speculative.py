@@ -148,7 +148,7 @@ def test_speculative_greedy_parity(folder: Path) -> None:
 
 
 def test_speculative_e2e(folder: Path) -> None:
-    llm = LLM(str(folder), draft_model=str(folder), draft_dtype="int8", threads=1)
+    llm = LLM(str(folder), draft_model=str(folder), draft_dtype="int8", threads=1, spec_length=4)
     output = llm.generate("hello", SamplingParams(max_tokens=40, temperature=0.8, seed=2, ignore_eos=True))
     assert output.text
     assert output.steps[-1].acceptance_rate == output.stats.draft_acceptance_rate

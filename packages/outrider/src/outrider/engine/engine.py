@@ -10,11 +10,11 @@ from typing import Any
 from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.drafters.api import Drafter
 from outrider.drafters.cost import DraftingCost
-from outrider.engine.adaptive.acceptance import Measured, nothing_measured
-from outrider.engine.adaptive.controller import AdaptiveLength
-from outrider.engine.adaptive.cost import calibrate
-from outrider.engine.adaptive.policy import DraftLengthPolicy
 from outrider.engine.decode_method import DecodeMethod, EngineParts
+from outrider.engine.draft_length.acceptance import Measured, nothing_measured
+from outrider.engine.draft_length.adaptive import AdaptiveLength
+from outrider.engine.draft_length.cost import StepCost, calibrate
+from outrider.engine.draft_length.policy import DraftLength
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.memory import CacheMemory
 from outrider.engine.pace import Pace, StepTimes
@@ -43,12 +43,17 @@ class Engine:
         kv_cache: KVCache | None = None,
         max_batched_tokens: int = 1024,
         measured: Measured = nothing_measured,
+        step_cost: Callable[[Model], StepCost] = calibrate,
+        draft_length: DraftLength | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """``vocab_size``: ids with a meaning; columns of the model's head beyond it are padding.
 
         ``kv_cache`` is made as ``cache`` says, unless it is given because a draft source works in it too.
         ``measured``: what is known beforehand of how often a draft source is right.
+        ``step_cost``: what steps of the model cost, asked when the first adaptive request drafts; by default it times
+        passes for a second.
+        ``draft_length`` decides how much is drafted in place of the adaptive length.
         """
         self.max_seq_len = min(cache.max_seq_len, model.config.max_seq_len)
         self.vocab_size = min(vocab_size, model.config.vocab_size)
@@ -57,8 +62,8 @@ class Engine:
         self._model = model
         self._sources = tuple(drafters)  # names; which sources there are does not change
         self._eos = tuple(token for token in eos_token_ids if token < self.vocab_size)
-        self._policy: DraftLengthPolicy = AdaptiveLength(
-            partial(calibrate, model), measured=measured, cost_of=self._time_drafts
+        self._policy: DraftLength = draft_length or AdaptiveLength(
+            partial(step_cost, model), measured=measured, drafting_cost=self._time_drafts
         )
         self._clock, self._pace = clock, Pace()
         self._drafting = Drafting(drafters, self.vocab_size, self._policy, clock)
@@ -100,6 +105,10 @@ class Engine:
         ``sources``: that requests are likely to name. Those of models with an encoder are timed too.
         """
         self._policy.calibrate(sources if has_encoder(self._model) else ())
+
+    def use(self, draft_length: DraftLength) -> None:
+        """Let another policy decide how much is drafted, while no request is running."""
+        self._policy = self._drafting.policy = draft_length
 
     def _time_drafts(self, source: str) -> DraftingCost | None:
         return self._drafting.isolated.time_drafts(source)

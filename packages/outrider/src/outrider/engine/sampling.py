@@ -68,9 +68,8 @@ class Sampling(DecodeMethod):
         emitted = request.commit(draft, verdict, decision.p)
         self._parts.stats.count(draft, accepted=sum(output.origin == "accepted" for output in emitted))
         self._parts.memory.keep_path(request, base, scheduled.pack_path(verdict.path))
-        if request.finish_reason is None:
-            outcome = Outcome(request, draft, verdict, tuple(request.tokens[base:]), decision.p)
-            self._parts.drafting.observe(outcome, request)
+        outcome = Outcome(request, draft, verdict, tuple(request.tokens[base:]), decision.p)
+        self._parts.drafting.observe(outcome, request)
         return emitted
 
     def _forward_features(self, scheduled: ScheduledRequest, output: TargetOutput, path: Sequence[int]) -> None:

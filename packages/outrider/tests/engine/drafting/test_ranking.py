@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from outrider.config.combination import Group
-from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
-from outrider.engine.drafting.ranking import Ranking
+from outrider.engine.drafting.ranking import PROBE_INTERVAL, Ranking
 
-PROBE_INTERVAL = DEFAULT_SETTINGS.probe_interval
 A: Group = ("a",)
 B: Group = ("b",)
 C: Group = ("c", "d")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from outrider.config.combination import Group
 from outrider.drafters.merge import combine
-from outrider.engine.adaptive.statistics import ProposalCost
+from outrider.engine.draft_length.policy import ProposalCost
 from outrider.engine.request import Request
 from outrider.verify.draft import Draft
 

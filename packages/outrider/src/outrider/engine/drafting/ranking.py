@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outrider.config.combination import Group
-from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
+
+PROBE_INTERVAL = 16
+"""Steps after which the alternative that was not asked for longest goes first."""
+_WEIGHT = 0.1  # of a draft in the mean of an alternative: about ten are remembered
 
 
 class Ranking:
@@ -14,8 +17,7 @@ class Ranking:
     Deterministic, and without effect on the output: it chooses who is asked, before anything is drawn.
     """
 
-    def __init__(self, groups: Sequence[Group], settings: AdaptiveSettings = DEFAULT_SETTINGS) -> None:
-        self._settings = settings
+    def __init__(self, groups: Sequence[Group]) -> None:
         self._mean: dict[Group, float | None] = dict.fromkeys(groups)
         self._last_asked: dict[Group, int] = dict.fromkeys(groups, 0)
         self._steps = 0
@@ -26,7 +28,7 @@ class Ranking:
         self._steps += 1
         self._asked = None
         ranked = sorted(self._mean, key=lambda group: -self._expected(group))
-        if self._steps % self._settings.probe_interval == 0:
+        if self._steps % PROBE_INTERVAL == 0:
             longest = min(ranked, key=self._last_asked.__getitem__)
             ranked.remove(longest)
             ranked.insert(0, longest)
@@ -40,8 +42,8 @@ class Ranking:
     def observe(self, accepted: int) -> None:
         """How many tokens of that draft were accepted; without a draft nothing is learned."""
         if self._asked is not None:
-            before, weight = self._mean[self._asked], self._settings.ranking_decay
-            self._mean[self._asked] = accepted if before is None else weight * before + (1 - weight) * accepted
+            before = self._mean[self._asked]
+            self._mean[self._asked] = accepted if before is None else before + _WEIGHT * (accepted - before)
 
     def _expected(self, group: Group) -> float:
         mean = self._mean[group]

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from outrider.config.combination import Group
 from outrider.drafters.api import Drafter, Outcome
-from outrider.engine.adaptive.policy import DraftLengthPolicy
-from outrider.engine.adaptive.statistics import ProposalCost
+from outrider.engine.draft_length.policy import DraftLength, ProposalCost
 from outrider.engine.drafting.draft_time import DraftTime
 from outrider.engine.drafting.features import FeatureRouting
 from outrider.engine.drafting.forced_tokens import fill_forced_tokens
@@ -42,20 +41,20 @@ class Drafting:
     """Asks the drafters of each request, and makes one draft of what they propose.
 
     Drafters that fail are switched off and the others go on (``isolation``); a policy decides how much is drafted
-    (``engine.adaptive``).
+    (``engine.draft_length``).
     """
 
     def __init__(
         self,
         drafters: Mapping[str, Drafter],
         vocab_size: int,
-        policy: DraftLengthPolicy,
+        policy: DraftLength,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.vocab_size = vocab_size
         self.isolated = IsolatedDrafters(drafters, vocab_size, clock)
         self.features = FeatureRouting(self.isolated)
-        self._policy, self._clock = policy, clock
+        self.policy, self._clock = policy, clock
         self._rankings: dict[str, Ranking] = {}  # of requests that want the best of several
         self.time = DraftTime(clock)
 
@@ -76,7 +75,7 @@ class Drafting:
         """
         if not requests:
             return []
-        budgets = self._policy.budget(requests, granted)
+        budgets = self.policy.budget(requests, granted)
         for request, budget in zip(requests, budgets, strict=True):
             request.drafts.budget, request.drafts.num_proposed = budget, 0
         if not any(budgets):
@@ -96,10 +95,10 @@ class Drafting:
             job.request.drafts.num_proposed = len(job.draft)
             if job.costs:
                 job.request.stats.draft_s += sum(cost.seconds for cost in job.costs.values())
-                self._policy.observe_proposals(job.request, job.costs)
+                self.policy.observe_proposals(job.request, job.costs)
         drafts = {job.request.id: job.draft for job in jobs}
         proposed = [drafts.get(request.id, EMPTY) for request in requests]
-        selected = self._policy.select(requests, proposed, num_tokens, budgets)
+        selected = self.policy.select(requests, proposed, num_tokens, budgets)
         return [
             fill_forced_tokens(request, draft, room)
             for request, draft, room in zip(requests, selected, granted, strict=True)
@@ -114,18 +113,20 @@ class Drafting:
         """Whether a draft may grow: there is time, and the policy of an adaptive request expects a win."""
         if not self.time.has_level(request.id):
             return False
-        return not request.adaptive or self._policy.should_continue(request, source, paths)
+        return not request.adaptive or self.policy.should_continue(request, source, paths)
 
     def observe(self, outcome: Outcome, request: Request) -> None:
-        """Tell the policy and the drafters what became of a draft."""
-        self._policy.observe(request, outcome.committed, outcome.draft, outcome.verdict.path)
+        """Tell the policy what became of a draft, and the drafters of a request that goes on."""
+        self.policy.observe(request, outcome.committed, outcome.draft, outcome.verdict.path)
+        if request.finish_reason is not None:
+            return
         if request.id in self._rankings:
             self._rankings[request.id].observe(len(outcome.verdict.path))
         self.isolated.observe(request, outcome)
 
     def finish(self, request: Request) -> None:
         """The request has ended or was preempted: release all that is held for it. Does nothing without a start."""
-        self._policy.finish(request.id)
+        self.policy.finish(request.id)
         self._rankings.pop(request.id, None)
         request.pace = None
         self.isolated.finish(request)
@@ -143,13 +144,13 @@ class Drafting:
         for job in jobs:
             request = job.request
             for name in job.group:
-                if name not in request.drafts.disabled_sources and not self._policy.is_paused(request, name):
+                if name not in request.drafts.disabled_sources:
                     asked.setdefault(name, []).append((job, min(job.budget, request.nodes_by(name))))
-        for name in sorted(asked, key=self._policy.cost_per_level):
+        for name in sorted(asked, key=self.policy.cost_per_level):
             wanting = [
                 (job, budget)
                 for job, budget in asked[name]
-                if self._policy.is_worth_asking(job.request, name, list(job.proposals.values()))
+                if self.policy.asks(job.request, name, list(job.proposals.values()))
             ]
             if wanting and self.time.left() > 0:
                 self._ask_one(name, [job for job, _ in wanting], [budget for _, budget in wanting])

@@ -7,15 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from outrider.config import SamplingParams
-from outrider.engine.adaptive.controller import AdaptiveLength
-from outrider.engine.adaptive.cost import ForwardPassCost
-from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
-from outrider.engine.adaptive.statistics import ProposalCost
+from outrider.engine.draft_length.adaptive import AdaptiveLength
+from outrider.engine.draft_length.cost import ROWS, StepCost
+from outrider.engine.draft_length.policy import ProposalCost
 from outrider.engine.request import Request
 from outrider.verify.draft import EMPTY, Draft
 from tests.small_engines import request
 
-ROWS = DEFAULT_SETTINGS.measured_rows
 MOST = 16  # draft tokens of a step
 PROPOSING = 1e-5  # seconds of a proposal
 
@@ -27,8 +25,8 @@ COSTS = {
 }
 
 
-def machine(name: str) -> ForwardPassCost:
-    return ForwardPassCost(COSTS[name], [0.0] * len(ROWS))
+def machine(name: str) -> StepCost:
+    return StepCost(COSTS[name], [0.0] * len(ROWS))
 
 
 def always(alpha: float) -> Law:
@@ -50,10 +48,10 @@ def expected_tokens(alpha: float, length: int) -> float:
     return sum(alpha**i for i in range(length + 1))
 
 
-def seconds(cost: ForwardPassCost, length: int) -> float:
+def seconds(cost: StepCost, length: int) -> float:
     """What a step with so many draft tokens takes."""
-    drafting = DEFAULT_SETTINGS.drafting_overhead + PROPOSING if length else 0.0
-    return cost.seconds([1 + length], [0]) + DEFAULT_SETTINGS.step_overhead + drafting
+    drafting = 1e-4 + PROPOSING if length else 0.0
+    return cost.pass_seconds([1 + length], [0]) + 3e-4 + drafting
 
 
 @dataclass
@@ -72,7 +70,7 @@ class Played:
 def play(
     policy: AdaptiveLength,
     r: Request,
-    cost: ForwardPassCost,
+    cost: StepCost,
     law: Law,
     *,
     steps: int,
@@ -101,7 +99,7 @@ def play(
     return played
 
 
-def best_fixed(cost: ForwardPassCost, law: Law, steps: int) -> tuple[float, int]:
+def best_fixed(cost: StepCost, law: Law, steps: int) -> tuple[float, int]:
     """Tokens a second of the best fixed length, and that length."""
     rates: Sequence[float] = [
         sum(expected_tokens(law(step), length) for step in range(steps)) / (steps * seconds(cost, length))

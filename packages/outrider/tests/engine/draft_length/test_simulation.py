@@ -6,9 +6,9 @@ import statistics
 
 import pytest
 
-from outrider.engine.adaptive.controller import AdaptiveLength
+from outrider.engine.draft_length.adaptive import AdaptiveLength
 from outrider.verify.shapes import Acceptance as ByRank
-from tests.engine.adaptive.simulation import Law, always, asked, best_fixed, changing, machine, play
+from tests.engine.draft_length.simulation import Law, always, asked, best_fixed, changing, machine, play
 
 STEPS = 200
 LAWS = {str(alpha): always(alpha) for alpha in (0.1, 0.3, 0.5, 0.7, 0.9)} | {
@@ -70,12 +70,11 @@ def taught(own: float, others: float, *, domain: str = "", prompt: int = 3, temp
     return play(policy, later, curve, always(own), steps=1, score=always(0.6)).lengths[0]
 
 
-def test_a_request_begins_with_what_its_kind_taught() -> None:
+def test_a_request_begins_with_what_others_taught() -> None:
     before = taught(0.9, 0.9, domain="somebody else")
     assert taught(0.9, 0.9) >= before + 4
-    assert taught(0.9, 0.1) > taught(0.1, 0.9) + 1  # the same requests but for their kinds
-    assert taught(0.9, 0.1, temperature=1.0) > taught(0.1, 0.9, temperature=1.0) + 1
+    assert taught(0.1, 0.1) < before
 
 
-def test_nothing_of_a_kind_crosses_to_another_domain() -> None:
+def test_nothing_learned_crosses_to_another_domain() -> None:
     assert taught(0.9, 0.9, domain="other") == taught(0.1, 0.1, domain="other") == taught(0.9, 0.1, domain="other")

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
 from outrider.config import SamplingParams
 from outrider.drafters.api import RequestView
 from outrider.drafters.cost import DraftingCost
-from outrider.engine.adaptive.controller import AdaptiveLength
-from outrider.engine.adaptive.cost import ForwardPassCost
-from outrider.engine.adaptive.policy import FixedLength
-from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
-from outrider.engine.adaptive.statistics import ProposalCost
+from outrider.engine.draft_length.adaptive import AdaptiveLength
+from outrider.engine.draft_length.cost import ROWS, StepCost
+from outrider.engine.draft_length.policy import DraftLength, ProposalCost
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
 from outrider.verify.draft import EMPTY, Draft
 from outrider_multimodal.encoder_decoder import EncoderInput
 from tests.small_engines import Scripted, request
 
-ROWS = DEFAULT_SETTINGS.measured_rows
-FLAT = ForwardPassCost([0.010] * len(ROWS), [0.0] * len(ROWS))  # a row more costs nothing
-STEEP = ForwardPassCost([0.010 * n for n in ROWS], [0.0] * len(ROWS))  # every row costs as much as a run
-REAL = ForwardPassCost([0.0100, 0.0100, 0.0100, 0.0113, 0.0137, 0.0190], [1e-6] * len(ROWS))
+FLAT = StepCost([0.010] * len(ROWS), [0.0] * len(ROWS))  # a row more costs nothing
+STEEP = StepCost([0.010 * n for n in ROWS], [0.0] * len(ROWS))  # every row costs as much as a run
+REAL = StepCost([0.0100, 0.0100, 0.0100, 0.0113, 0.0137, 0.0190], [1e-6] * len(ROWS))
 
 
 def asked(id: str = "r", draft: str = "source") -> Request:
@@ -40,6 +37,7 @@ def play(
     length: int = 8,
     seconds: float = 1e-5,
     scores: Sequence[float] | None = None,
+    first: float | None = None,
 ) -> list[int]:
     """Steps in which each drafted token is right with a given chance; the number of nodes scored in each."""
     rng = random.Random(0)
@@ -48,7 +46,8 @@ def play(
         (budget,) = policy.budget([r], [length])
         draft = Draft.chain([7] * budget, source="source", scores=scores and scores[:budget]) if budget else EMPTY
         if budget:
-            policy.observe_proposals(r, {"source": ProposalCost(seconds, len(draft))})
+            policy.observe_proposals(r, {"source": ProposalCost(first or seconds, len(draft))})
+            first = None
         (kept,) = policy.select([r], [draft], [1], [len(draft)])
         right = 0
         while right < length and rng.random() < chance:
@@ -77,7 +76,7 @@ def test_a_source_that_costs_much_and_wins_nothing_rests_and_is_tried_again() ->
     policy, r = AdaptiveLength(lambda: REAL), asked()
     play(policy, r, 0.0, steps=50, seconds=0.02)
     drafted = play(policy, r, 0.0, steps=1000, seconds=0.02)  # an attempt takes as long as two runs
-    assert 3 <= sum(n > 0 for n in drafted) <= 6
+    assert 3 <= sum(n > 0 for n in drafted) <= 11  # 2% of the time
     recovered = play(policy, r, 1.0, steps=400, seconds=0.002)
     assert sum(n > 0 for n in recovered[-100:]) > 90
 
@@ -88,25 +87,52 @@ def test_a_source_that_pays_does_not_rest_for_bad_luck() -> None:
     assert sum(n > 0 for n in drafted) > 450
 
 
-@pytest.mark.parametrize(("chance", "least", "most"), [(0.0, 10, 22), (0.9, 700, 800)])
+@pytest.mark.parametrize(("chance", "least", "most"), [(0.0, 10, 44), (0.9, 700, 800)])
 def test_short_requests_pay_together_for_attempts(chance: float, least: int, most: int) -> None:
-    """An attempt takes as long as 0.4 runs: where none succeeds, there is one for every 40 steps at most."""
+    """An attempt takes as long as 0.4 runs: where none succeeds, they take 2% of the time and a step, at most."""
     policy = AdaptiveLength(lambda: REAL)
     requests = [play(policy, asked(str(i)), chance, steps=20, seconds=0.004) for i in range(40)]
     assert least <= sum(n > 0 for drafted in requests for n in drafted) <= most
 
 
+class Readers(AdaptiveLength):
+    """Notes the requests whose prompt a source has read."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: REAL)
+        self.ids: dict[str, None] = {}
+
+    def observe_proposals(self, request: Request, costs: Mapping[str, ProposalCost]) -> None:
+        self.ids[request.id] = None
+        super().observe_proposals(request, costs)
+
+
 def test_reading_prompts_in_vain_is_paid_for_too() -> None:
-    """A first proposal in a request is as dear as five runs, and so there are few in 40 requests once that is known."""
-    policy, attempts = AdaptiveLength(lambda: REAL), 0
-    for i in range(40):
-        r = asked(str(i))
-        for step in play(policy, r, 0.0, steps=1, seconds=0.05) + play(policy, r, 0.0, steps=19, seconds=0.004):
-            attempts += step > 0
-    assert 16 <= attempts <= 30  # of 800; the first 16 are to learn what it does
+    """A first proposal in a request is as dear as five runs: beyond the first two, which nobody could foresee, each is
+    paid for by 2% of the time of all steps before it."""
+    policy = Readers()
+    for i in range(80):
+        play(policy, asked(str(i)), 0.0, steps=20, seconds=1e-5, first=0.05)
+    read = [int(id) for id in policy.ids]
+    assert len(read) >= 4
+    for earlier, request_number in enumerate(read[2:], 2):
+        assert 0.05 * earlier <= 0.01 + 0.02 * 0.0103 * 20 * request_number
 
 
-@pytest.mark.parametrize(("chance", "least", "most"), [(0.0, 1, 2), (0.9, 95, 100)])
+def test_nodes_behind_a_wrong_one_teach_nothing() -> None:
+    def kept_after(length: int) -> int:
+        policy, r = AdaptiveLength(lambda: REAL), asked()
+        for draft in (Draft.chain([1] * length, source="source", scores=[0.6] * length), sure):
+            policy.budget([r], [8])
+            (kept,) = policy.select([r], [draft], [1], [8])
+            policy.observe(r, [2], kept, ())
+        return len(kept)
+
+    sure = Draft.chain([1] * 8, source="source", scores=[0.9] * 8)
+    assert kept_after(1) == kept_after(8) > 0
+
+
+@pytest.mark.parametrize(("chance", "least", "most"), [(0.0, 1, 7), (0.9, 95, 100)])
 def test_a_draft_model_s_encoder_is_paid_for_before_it_runs_again(chance: float, least: int, most: int) -> None:
     """It takes as long as 20 tokens, which drafts that are right win back in a request of 50 steps, and others do not.
 
@@ -117,8 +143,7 @@ def test_a_draft_model_s_encoder_is_paid_for_before_it_runs_again(chance: float,
         prompt, options = [1] * 4 ** (i % 4), SamplingParams(max_tokens=100_000)
         r = request(prompt, options, id=str(i), draft="source", spec_length="auto")
         r.input = EncoderInput.of_tokens([1, 2])
-        encoded += play(policy, r, chance, steps=1, seconds=0.2)[0] > 0
-        play(policy, r, chance, steps=49, seconds=0.004)
+        encoded += any(play(policy, r, chance, steps=50, seconds=0.004, first=0.2))
         policy.finish(r.id)
     assert least <= encoded <= most
 
@@ -140,33 +165,25 @@ def hearing(id: str, max_tokens: int) -> Request:
 )
 def test_an_encoder_that_cannot_pay_never_runs(level: float, encoder: float, max_tokens: int, tries: bool) -> None:
     """Were all drafts right: nothing is learned by trying."""
-    policy = AdaptiveLength(lambda: REAL, cost_of=lambda name: DraftingCost(level, lambda given: encoder))
+    policy = AdaptiveLength(lambda: REAL, drafting_cost=lambda name: DraftingCost(level, lambda given: encoder))
     scored = play(policy, hearing("r", max_tokens), 0.9, steps=40, seconds=level)
     assert (scored[0] > 0) is tries
     assert (sum(scored) > 0) is tries
 
 
-def test_outputs_that_were_short_are_expected_to_be_short() -> None:
-    policy = AdaptiveLength(lambda: REAL, cost_of=lambda name: DraftingCost(0.002, lambda given: 0.5))
-    first = hearing("first", 1000)
-    assert play(policy, first, 0.9, steps=5, seconds=0.0)[0] > 0  # it cost nothing, and so leaves no debt
-    policy.finish(first.id)
-    assert sum(play(policy, hearing("second", 1000), 0.9, steps=20)) == 0
-
-
 def test_a_batch_has_less_to_win_than_a_request_alone() -> None:
     """Rows of several requests fill a pass, and so a draft's rows cost more."""
-    policy = AdaptiveLength(lambda: STEEP, cost_of=lambda name: DraftingCost(0.001, lambda given: 0.01))
+    policy = AdaptiveLength(lambda: STEEP, drafting_cost=lambda name: DraftingCost(0.001, lambda given: 0.01))
     assert policy.budget([hearing("a", 1000), hearing("b", 1000)], [8, 8]) == [0, 0]
-    policy = AdaptiveLength(lambda: FLAT, cost_of=lambda name: DraftingCost(0.001, lambda given: 0.01))
+    policy = AdaptiveLength(lambda: FLAT, drafting_cost=lambda name: DraftingCost(0.001, lambda given: 0.01))
     assert policy.budget([hearing("a", 1000), hearing("b", 1000)], [8, 8]) == [8, 8]
 
 
 def test_rows_scored_in_vain_are_paid_for_too() -> None:
-    """Proposals cost nothing here, but their scored rows half a run, so that few of 40 requests begin with them."""
-    policy = AdaptiveLength(lambda: ForwardPassCost([0.01 + 0.0006 * n for n in ROWS], [0.0] * len(ROWS)))
+    """Proposals cost nothing here, but a scored row 6% of a run: 40 requests of two steps may lose 2.6 runs."""
+    policy = AdaptiveLength(lambda: StepCost([0.01 + 0.0006 * n for n in ROWS], [0.0] * len(ROWS)))
     requests = [play(policy, asked(str(i)), 0.0, steps=2, seconds=1e-9, scores=[0.95] * 8) for i in range(40)]
-    assert 1 <= sum(any(drafted) for drafted in requests) <= 10
+    assert 5 <= sum(map(sum, requests)) <= 2.6 / 0.055
 
 
 def chain(policy: AdaptiveLength, r: Request, score: float, *, seconds: float = 0.003, right: bool = True) -> int:
@@ -189,7 +206,7 @@ def test_sure_drafts_grow_longer_than_doubtful_ones() -> None:
     assert chain(policy, r, 0.9) <= 2  # nobody knows yet what it costs
     sure = [chain(policy, r, 0.9) for _ in range(20)]
     assert sure[-1] == 8
-    assert chain(policy, r, 0.3) <= 3
+    assert chain(policy, r, 0.3) < sure[-1]
 
 
 def test_sources_that_are_sure_and_wrong_are_not_believed_for_long() -> None:
@@ -206,13 +223,13 @@ def test_a_source_known_to_pay_is_not_put_to_rest_by_a_few_failures() -> None:
     for i in range(30):
         r = asked(str(i))
         asked_for.append(sum(chain(policy, r, 0.4, seconds=0.001, right=rng.random() < 0.4) > 0 for _ in range(30)))
-    assert sum(asked_for[10:]) > 0.9 * 20 * 30
+    assert sum(asked_for[10:]) > 0.75 * 20 * 30
 
 
 def test_a_level_of_a_tree_is_worth_what_all_its_places_bring() -> None:
     policy, r = AdaptiveLength(lambda: REAL), asked()
-    for _ in range(3):
-        chain(policy, r, 0.4, seconds=0.002, right=False)
+    for right in (True, False, False, False):
+        chain(policy, r, 0.4, seconds=0.002, right=right)
     assert not policy.should_continue(r, "source", [[0.4]])
     assert policy.should_continue(r, "source", [[0.4], [0.3], [0.2], [0.1]])
 
@@ -227,16 +244,16 @@ def test_a_dear_source_is_not_asked_where_a_free_one_is_sure() -> None:
         right = [kept.tokens.index(7)] if i % 2 and 7 in kept.tokens else []
         policy.observe(r, [7, 9] if i % 2 else [9], kept, right)
     assert policy.cost_per_level("dear") > policy.cost_per_level("free")
-    assert policy.is_worth_asking(r, "dear", [])
-    assert policy.is_worth_asking(r, "dear", [Draft.chain([8], source="free", scores=[0.1])])
-    assert not policy.is_worth_asking(r, "dear", [Draft.chain([8], source="other", scores=[0.97])])
+    assert policy.asks(r, "dear", [])
+    assert policy.asks(r, "dear", [Draft.chain([8], source="free", scores=[0.1])])
+    assert not policy.asks(r, "dear", [Draft.chain([8], source="other", scores=[0.97])])
 
 
-def test_a_free_source_that_is_never_right_rests_too() -> None:
+def test_a_free_source_that_is_never_right_takes_no_more_than_its_share() -> None:
     """Its drafts take no time, and scored rows so little that their chances never seem too small."""
-    policy, r = AdaptiveLength(lambda: ForwardPassCost([0.01 + 0.00005 * n for n in ROWS], [0.0] * len(ROWS))), asked()
+    policy, r = AdaptiveLength(lambda: StepCost([0.01 + 0.00005 * n for n in ROWS], [0.0] * len(ROWS))), asked()
     drafted = play(policy, r, 0.0, steps=600, seconds=1e-9, scores=[0.95] * 8)
-    assert sum(n > 0 for n in drafted[300:]) < 150
+    assert sum(0.0001 + 0.00005 * n for n in drafted if n) <= 0.01 + 0.02 * 600 * 0.0104
 
 
 def test_of_merged_sources_only_the_one_that_loses_rests() -> None:
@@ -245,7 +262,7 @@ def test_of_merged_sources_only_the_one_that_loses_rests() -> None:
     asked_for = {"dear": 0, "free": 0}
     for _ in range(200):
         policy.budget([r], [8])
-        awake = [name for name in asked_for if not policy.is_paused(r, name)]
+        awake = [name for name in asked_for if policy.asks(r, name, [])]
         tokens = {"dear": 8, "free": 7}
         draft = (
             Draft(tuple(tokens[name] for name in awake), (-1,) * len(awake), None, "dear+free", None, tuple(awake))
@@ -288,7 +305,7 @@ def test_one_request_in_trouble_does_not_stop_the_others() -> None:
 
 def test_a_batch_drafts_less_than_one_request_alone() -> None:
     def nodes(batch: int) -> float:
-        policy = AdaptiveLength(lambda: ForwardPassCost([0.01 + 0.001 * n for n in ROWS], [0.0] * len(ROWS)))
+        policy = AdaptiveLength(lambda: StepCost([0.01 + 0.001 * n for n in ROWS], [0.0] * len(ROWS)))
         requests = [asked(str(i)) for i in range(batch)]
         draft = Draft.chain([7] * 8, source="source", scores=[0.6] * 8)
         policy.budget(requests, [8] * batch)
@@ -299,7 +316,7 @@ def test_a_batch_drafts_less_than_one_request_alone() -> None:
 
 
 def test_fixed_lengths_and_verifiers_that_need_them_are_left_alone() -> None:
-    def unused() -> ForwardPassCost:
+    def unused() -> StepCost:
         raise AssertionError("nothing to adapt")
 
     policy = AdaptiveLength(unused)
@@ -313,12 +330,11 @@ def test_fixed_lengths_and_verifiers_that_need_them_are_left_alone() -> None:
 
 
 def test_a_fixed_length_asks_and_scores_everything() -> None:
-    policy, r, draft = FixedLength(), asked(), Draft.chain([1, 2, 3])
+    policy, r, draft = DraftLength(), asked(), Draft.chain([1, 2, 3])
     assert policy.budget([r], [5]) == [5]
     assert policy.select([r], [draft], [1], [2]) == [draft]
-    assert policy.is_worth_asking(r, "source", [draft])
+    assert policy.asks(r, "source", [draft])
     assert policy.should_continue(r, "source", [[0.1]])
-    assert not policy.is_paused(r, "source")
 
 
 def test_drafters_ask_the_policy_through_the_request_they_see() -> None:
@@ -358,16 +374,16 @@ def test_one_domain_s_drafts_do_not_show_in_another_s_counts() -> None:
 
 
 def test_the_curve_learns_from_runs() -> None:
-    curve = ForwardPassCost([0.010] * len(ROWS), [0.0] * len(ROWS))
+    curve = StepCost([0.010] * len(ROWS), [0.0] * len(ROWS))
     for _ in range(200):
-        curve.observe([8], [100], [0], 0.015)
-        curve.observe([1], [100], [0], 0.010)
-    assert curve.seconds([8], [100]) == pytest.approx(0.015, rel=0.1)
-    assert curve.seconds([1], [100]) == pytest.approx(0.010, rel=0.1)
+        curve.observe_pass([8], [100], 0.015)
+        curve.observe_pass([1], [100], 0.010)
+    assert curve.pass_seconds([8], [100]) == pytest.approx(0.015, rel=0.1)
+    assert curve.pass_seconds([1], [100]) == pytest.approx(0.010, rel=0.1)
 
 
 @pytest.mark.parametrize("make", [lambda: FLAT, lambda: STEEP, lambda: REAL])
-def test_finished_requests_leave_nothing_behind(make: Callable[[], ForwardPassCost]) -> None:
+def test_finished_requests_leave_nothing_behind(make: Callable[[], StepCost]) -> None:
     policy = AdaptiveLength(make)
     for i in range(20):
         r = asked(str(i))

@@ -1,0 +1,64 @@
+"""What a forward pass costs by its rows, on machines that were measured (``benchmarks/README.md``), and a clock."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+ROWS = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Seconds of a pass of each of ``ROWS``, and those that each token of context and each branch add to it."""
+
+    seconds: tuple[float, ...]
+    slope: tuple[float, ...] = (0.0,) * len(ROWS)
+    branch: tuple[float, float] = (0.0, 0.0)  # at a short context, and for each token of context
+    outside: float = 3e-4  # of a step, outside the pass
+    drafting: float = 1.2e-4  # more, for each request with a draft that is scored
+    context: int = 200  # behind which requests begin to decode
+
+    def between(self, values: Sequence[float], rows: int) -> float:
+        i = min(max(bisect_left(ROWS, rows), 1), len(ROWS) - 1)
+        low, high = ROWS[i - 1], ROWS[i]
+        return values[i - 1] + (rows - low) / (high - low) * (values[i] - values[i - 1])
+
+    def step(self, rows: Sequence[int], contexts: Sequence[int], branches: Sequence[int]) -> tuple[float, float]:
+        """Seconds of a step's pass, and of all else but proposals; each request has ``1 + its nodes`` rows."""
+        taken = self.between(self.seconds, sum(rows))
+        for n, context, more in zip(rows, contexts, branches, strict=True):
+            taken += max(0, context - 64) * self.between(self.slope, n)
+            taken += more * (self.branch[0] + max(0, context - 64) * self.branch[1])
+        return taken, self.outside + self.drafting * sum(n > 1 for n in rows)
+
+
+def _ms(*values: float) -> tuple[float, ...]:
+    return tuple(value / 1e3 for value in values)
+
+
+_SMOLLM2 = (4.6e-7, 7.4e-7, 1.16e-6, 2.03e-6, 3.8e-6, 7.7e-6)
+MACHINES = {
+    "smollm2-vnni": Machine(_ms(2.14, 2.15, 2.31, 3.12, 5.09, 9.96), _SMOLLM2, (3.5e-5, 8.5e-9)),
+    "smollm2-vnni-4k": Machine(_ms(2.14, 2.15, 2.31, 3.12, 5.09, 9.96), _SMOLLM2, (3.5e-5, 8.5e-8), context=4000),
+    "smollm2-avx2": Machine(_ms(3.8, 4.1, 5.2, 7.8, 12.9, 24.9), _SMOLLM2, (3.5e-5, 8.5e-9)),
+    "smollm2-avx2-slow": Machine(_ms(4.5, 5.2, 7.9, 14.0, 28.1, 56.0), _SMOLLM2, (3.5e-5, 8.5e-9)),
+    "tinyllama-avx2": Machine(_ms(23.8, 26.7, 32.6, 39.6, 66.9, 133), outside=4e-4),
+    "3b-avx2": Machine(_ms(134, 135, 140, 230, 457, 914), outside=5e-4),
+    "moe-avx2": Machine(_ms(78, 111, 176, 290, 430, 640), outside=5e-4),
+    "dear-rows": Machine(_ms(6.1, 9.2, 14.5, 25.1, 47.3, 92.0)),
+}
+"""Shapes of 3B and of experts: rows beyond four follow from the speed of reading prompts."""
+
+
+class Noise:
+    """What a busy machine adds to what is measured: a few percent, and now and then a step that takes four times."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def __call__(self, seconds: float) -> float:
+        spike = 4.0 if self._random.random() < 0.005 else 1.0
+        return seconds * spike * self._random.lognormvariate(0.0, 0.03)

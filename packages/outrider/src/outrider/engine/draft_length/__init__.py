@@ -1,0 +1,1 @@
+"""How much is drafted: ``policy`` asks, ``adaptive`` answers (docs/algorithms/adaptive.md)."""

@@ -1,0 +1,333 @@
+"""The adaptive draft length: the most tokens a second that measured costs and acceptance promise, within a bound.
+
+For requests with ``spec_length="auto"``. Each step, for all requests together (docs/algorithms/adaptive.md):
+
+1. A source is asked if what it takes can be lost without breaking the bound of ``net_loss``.
+2. Sources that take time for each level go on while the next is expected to save more than it takes.
+3. Of the nodes they propose, the likeliest are scored, as many as pay and as the bound allows (``selection``).
+
+All three only choose which rows are scored; under matching verification no output depends on that. What is learned
+from texts is kept apart for each domain (``DomainStats``); the costs of the machine are common to all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from outrider.drafters.cost import DraftingCost
+from outrider.engine.draft_length.acceptance import (
+    Correction,
+    Measured,
+    SourceAcceptance,
+    nothing_measured,
+    ranks_of,
+)
+from outrider.engine.draft_length.cost import ROWS, StepCost, TypicalSeconds
+from outrider.engine.draft_length.net_loss import CAPACITY, Account, DomainStats, RequestClass
+from outrider.engine.draft_length.policy import DraftLength, ProposalCost
+from outrider.engine.draft_length.selection import Proposal, select_nodes
+from outrider.engine.draft_length.settings import DEFAULT_SETTINGS, DraftLengthSettings
+from outrider.engine.request import Request
+from outrider.utils.partitioned_store import Handle, PartitionedStore
+from outrider.verify.draft import EMPTY, Draft
+
+DraftingCostOf = Callable[[str], DraftingCost | None]
+"""By source: what its drafts take, timed now; None: it has no encoder to run."""
+
+
+def no_encoder(source: str) -> DraftingCost | None:
+    """Of sources that read nothing but text."""
+    return None
+
+
+@dataclass
+class _Source:
+    """One of a request's sources."""
+
+    acceptance: SourceAcceptance  # in the domain
+    own: Correction  # of the request's acceptance
+    accounts: tuple[Account, ...]  # of the request, its class and its domain
+    asked: bool = False  # in this step, or paused
+    started: bool = False  # whether it has proposed for this request before
+    cost_s: float = 0.0  # of its proposal and its scored nodes in this step
+
+
+@dataclass
+class _Request:
+    sources: dict[str, _Source]
+    handle: Handle[DomainStats]
+    proposed: Draft = EMPTY
+    priors: Sequence[float] = ()  # of the proposed nodes: their probabilities if nothing had been learned
+
+    def source(self, name: str) -> _Source:
+        """Whose a node is; one that names none of them counts for the first."""
+        return self.sources.get(name) or next(iter(self.sources.values()))
+
+
+class AdaptiveLength(DraftLength):
+    """The ``DraftLength`` of an engine: it decides for adaptive requests, and others get what they ask for."""
+
+    def __init__(
+        self,
+        calibrate: Callable[[], StepCost],
+        settings: DraftLengthSettings = DEFAULT_SETTINGS,
+        measured: Measured = nothing_measured,
+        drafting_cost: DraftingCostOf = no_encoder,
+    ) -> None:
+        """``calibrate`` and ``drafting_cost`` are called when the first adaptive request drafts, or before."""
+        self._calibrate, self._drafting_cost, self._settings = calibrate, drafting_cost, settings
+        self._cost: StepCost | None = None
+        self._encoders: dict[str, DraftingCost | None] = {}
+        self._requests: dict[str, _Request] = {}
+        self._learned = PartitionedStore(lambda: DomainStats(settings, measured), CAPACITY)
+        self._level: dict[str, TypicalSeconds] = {}  # that a source takes for a level of a draft
+        self._proposal: dict[str, TypicalSeconds] = {}  # for a whole one
+        self._reading: dict[str, TypicalSeconds] = {}  # and before its first one, for a token of the prompt
+        self._token_s = 0.0  # seconds that a token costs without drafts in this step
+        self._proposing_s, self._drafted = 0.0, 0  # in this step: by sources; requests with a draft that is scored
+
+    @property
+    def request_ids(self) -> frozenset[str]:
+        """Requests that it keeps statistics of."""
+        return frozenset(self._requests)
+
+    def calibrate(self, sources: Sequence[str] = ()) -> None:
+        """Measure T(n), and what drafts of ``sources`` take, unless that has been done."""
+        if self._cost is None:
+            self._cost = self._calibrate()
+        for name in sources:
+            if name not in self._encoders:
+                self._encoders[name] = self._drafting_cost(name)
+
+    @property
+    def cost(self) -> StepCost:
+        self.calibrate()
+        assert self._cost is not None
+        return self._cost
+
+    def pass_seconds(self, rows: int, context: int) -> float:
+        return self.cost.pass_seconds([rows], [context])
+
+    # -- before and while drafting ----------------------------------------------------------------------------------
+
+    def budget(self, requests: Sequence[Request], granted: Sequence[int]) -> list[int]:
+        """Nodes to ask each request's sources for: all that is granted, or none where all of them are paused."""
+        self._proposing_s, self._drafted = 0.0, 0
+        if any(request.adaptive for request in requests):
+            self._token_s = self.cost.plain([request.num_computed_tokens for request in requests]) / len(requests)
+        budgets = list(granted)
+        for i, request in enumerate(requests):
+            if request.adaptive and granted[i] > 0:
+                known = self._requests.get(request.id) or self._start(request)
+                for name, source in known.sources.items():
+                    source.asked = self._can_ask(request, name, source, requests)
+                if not any(source.asked for source in known.sources.values()):
+                    budgets[i] = 0
+        return budgets
+
+    def asks(self, request: Request, source: str, drafts: Sequence[Draft]) -> bool:
+        """Whether it can be afforded, and the tokens it may add where ``drafts`` are likely to fail save more time than
+        it takes."""
+        known, level = self._requests.get(request.id), self.cost_per_level(source)
+        if known is None:
+            return True
+        own, next_token = known.sources[source], dict[int, float]()
+        if not own.asked or not level or not any(drafts):
+            return own.asked
+        for draft in drafts:
+            found = self._probabilities(known, draft, self._priors(known, draft))
+            for token, parent, probability in zip(draft.tokens, draft.parents, found, strict=True):
+                if parent < 0:
+                    next_token[token] = max(probability, next_token.get(token, 0.0))
+        uncovered = 1.0 - min(1.0, sum(next_token.values()))
+        return uncovered * own.acceptance.level([()], own.own) * self._token_s > level
+
+    def cost_per_level(self, source: str) -> float:
+        known = self._level.get(source)
+        return 0.0 if known is None else known.seconds or 0.0
+
+    def should_continue(self, request: Request, source: str, paths: Sequence[Sequence[float]]) -> bool:
+        """Whether a level more is affordable and expected to save more time than it takes; ``select`` judges rows."""
+        known, level = self._requests.get(request.id), self.cost_per_level(source)
+        if known is None:
+            return True
+        own, levels = known.sources[source], len(paths[0])
+        if not level:
+            return levels < 2  # nobody knows yet what one takes
+        if (levels + 1) * level > self._left_s(own):
+            return False
+        return own.acceptance.level(paths, own.own) * self._token_s > level
+
+    def observe_proposals(self, request: Request, costs: Mapping[str, ProposalCost]) -> None:
+        """Learn what each source's proposal cost, and charge it as what such proposals take.
+
+        Its first for a request, when a draft model reads the prompt, says nothing about the next ones. The first of
+        all, when code is loaded, is not charged: it says nothing of any other.
+        """
+        self._proposing_s += sum([cost.seconds for cost in costs.values()])
+        known = self._requests.get(request.id)
+        if known is None:
+            return
+        weight = self._settings.weight
+        for name, cost in costs.items():
+            source, levels = known.source(name), max(1, cost.levels)
+            if source.started:
+                counted = levels * self._level.setdefault(name, TypicalSeconds(weight)).observe(cost.seconds / levels)
+                self._proposal.setdefault(name, TypicalSeconds(weight)).observe(counted)
+            else:  # it reads at the expense of the domain, which lends it to the request
+                first, tokens, counted = (
+                    name not in self._reading,
+                    _tokens_read(request),
+                    levels * self.cost_per_level(name),
+                )
+                reading = self._reading.setdefault(name, TypicalSeconds(weight))
+                read_s = tokens * reading.observe(max(0.0, cost.seconds - counted) / tokens)
+                if not first:
+                    for account in source.accounts[:-1]:
+                        account.left_s += read_s
+                    counted += read_s
+                source.started = True
+            source.cost_s += counted
+
+    # -- after drafting ---------------------------------------------------------------------------------------------
+
+    def select(
+        self, requests: Sequence[Request], drafts: Sequence[Draft], num_tokens: Sequence[int], budgets: Sequence[int]
+    ) -> list[Draft]:
+        """The nodes worth scoring; drafts of requests that are not adaptive stay whole."""
+        selected, fixed = list(drafts), list(num_tokens)
+        proposals: dict[int, Proposal] = {}
+        for i, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
+            if request.adaptive and draft:
+                known = self._requests[request.id]
+                known.proposed, known.priors = draft, self._priors(known, draft)
+                found = self._probabilities(known, draft, known.priors)
+                left_s = {name: self._left_s(source) for name, source in known.sources.items()}
+                proposals[i] = Proposal(draft, found, budgets[i], left_s)
+            elif draft:
+                fixed[i] += len(draft)
+        if proposals:
+            contexts = [request.num_computed_tokens for request in requests]
+            chosen = select_nodes(proposals, fixed, contexts, self.cost)
+            for i in proposals:
+                nodes = chosen.get(i, {})
+                selected[i] = drafts[i].only(list(nodes)) if nodes else EMPTY
+                for node, seconds in nodes.items():
+                    self._requests[requests[i].id].source(drafts[i].source_of(node)).cost_s += seconds
+        self._drafted = len(selected) - selected.count(EMPTY)
+        return selected
+
+    def observe_forward_pass(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
+        """Correct T(n), once it has been measured."""
+        if self._cost is not None:
+            contexts = [request.num_computed_tokens for request in requests]
+            self._cost.observe_pass([1 + len(draft) for draft in drafts], contexts, seconds)
+
+    def observe_step(self, requests: int, seconds: float) -> None:
+        """Learn what a step takes beside the forward pass and the proposals, and what scoring a draft adds to that."""
+        if self._cost is not None:
+            self._cost.observe_outside(requests, self._drafted, seconds - self._proposing_s)
+
+    def observe(self, request: Request, committed: Sequence[int], draft: Draft, path: Sequence[int]) -> None:
+        """Learn which nodes of the proposal were right, scored or not, and what the accepted ones saved."""
+        known = self._requests.get(request.id)
+        if known is None:
+            return
+        token_s, share = self._token_s, 1 / len(known.sources)
+        for node in path:
+            known.source(draft.source_of(node)).cost_s -= token_s
+        for source in known.sources.values():
+            for account in source.accounts:
+                account.record(share * token_s * len(committed), source.cost_s, token_s)
+            source.cost_s = 0.0
+        if known.proposed:
+            self._learn(known, known.proposed, committed)
+            known.proposed = EMPTY
+
+    def finish(self, request_id: str) -> None:
+        known = self._requests.pop(request_id, None)
+        if known is not None:
+            self._learned.close(known.handle)
+
+    # -- helpers ----------------------------------------------------------------------------------------------------
+
+    def _start(self, request: Request) -> _Request:
+        handle = self._learned.open(request.cache_salt, request.tenant)
+        names, sources = request.speculation.combination.names, dict[str, _Source]()
+        for name in names:
+            acceptance, accounts = handle.store.source(name, RequestClass.of(request), self._token_s / len(names))
+            sources[name] = _Source(acceptance, Correction(self._settings.request_variance), accounts)
+        known = self._requests[request.id] = _Request(sources, handle)
+        return known
+
+    def _left_s(self, source: _Source) -> float:
+        """Seconds that the source may still lose in this step, by each of its accounts."""
+        return min([account.left_s for account in source.accounts]) - source.cost_s
+
+    def _can_ask(self, request: Request, name: str, source: _Source, together: Sequence[Request]) -> bool:
+        """Whether a proposal and a scored node of it can be afforded, and before the first one what it reads too."""
+        left_s, proposal = self._left_s(source), self._proposal.get(name)
+        row_s = self.cost.row(len(together), 1, request.num_computed_tokens) + self.cost.drafting
+        if ((proposal and proposal.seconds) or 0.0) + row_s > left_s:
+            return False
+        if source.started:
+            return True
+        if request.input.positions:
+            self.calibrate([name])
+        encoder, reading = self._encoders.get(name), self._reading.get(name)
+        if reading is not None and _tokens_read(request) * (reading.seconds or 0.0) > source.accounts[-1].left_s:
+            return False
+        return encoder is None or not request.input.positions or self._can_pay(request, encoder, len(together))
+
+    def _can_pay(self, request: Request, encoder: DraftingCost, together: int) -> bool:
+        """Whether drafts that are always right save what their encoder takes, in half of the tokens there may be."""
+        levels = [n - 1 for n in ROWS if 1 < n <= 1 + request.depth_limit]
+        context = [request.num_computed_tokens] * together
+        step_s = [self.cost.pass_seconds([1 + n] * together, context) + n * encoder.level for n in levels]
+        outside_s = self.cost.outside(together) + self.cost.drafting * together
+        fastest = min([(seconds + outside_s) / (1 + n) / together for n, seconds in zip(levels, step_s, strict=True)])
+        tokens = min(request.params.max_tokens, request.max_seq_len - request.prompt_length) / 2
+        return tokens * (self._token_s - fastest) > encoder.reading(request.input)
+
+    def _priors(self, known: _Request, draft: Draft) -> list[float]:
+        """Of each node to be accepted if its parent is, as far as its source says."""
+        scores: Sequence[float | None] = draft.scores or [None] * len(draft)
+        ranks = [0] * len(draft) if draft.scores else ranks_of(draft.parents)
+        return [
+            known.source(draft.source_of(node)).acceptance.prior(depth, score, rank)
+            for node, (depth, score, rank) in enumerate(zip(draft.depths, scores, ranks, strict=True))
+        ]
+
+    def _probabilities(self, known: _Request, draft: Draft, priors: Sequence[float]) -> list[float]:
+        """Of each node to be on the accepted path: the product along its path."""
+        out: list[float] = []
+        for node, (parent, prior) in enumerate(zip(draft.parents, priors, strict=True)):
+            source = known.source(draft.source_of(node))
+            own = source.acceptance.token(prior, source.own)
+            out.append(own if parent < 0 else own * out[parent])
+        return out
+
+    def _learn(self, known: _Request, draft: Draft, committed: Sequence[int]) -> None:
+        """Compare a proposal with the tokens that were committed instead or because of it."""
+        right = {-1}  # nodes on the path of the committed tokens
+        levels: dict[tuple[str, int], bool] = {}  # by source: whether it had the right token there, behind a right one
+        for node, parent in enumerate(draft.parents):
+            depth = draft.depths[node]
+            if parent not in right or depth >= len(committed):
+                continue
+            accepted = draft.tokens[node] == committed[depth]
+            if accepted:
+                right.add(node)
+            name = draft.source_of(node)
+            source = known.source(name)
+            source.acceptance.learn(known.priors[node], source.own, accepted)
+            levels[name, depth] = accepted or levels.get((name, depth), False)
+        for (name, depth), found in levels.items():
+            source = known.source(name)
+            source.acceptance.learn_level(depth, source.own, found)
+
+
+def _tokens_read(request: Request) -> int:
+    """That a source may have to read before its first proposal."""
+    return request.input.positions or len(request.tokens)

@@ -1,0 +1,186 @@
+"""What a step costs: T(n), the target's forward pass by the rows it scores, and the time outside of it."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import partial
+
+from outrider.cache.protocol import CacheSpec
+from outrider.engine.draft_length.settings import DEFAULT_SETTINGS, DraftLengthSettings
+from outrider.engine.pass_times import PassTimes, measured_once
+from outrider.models.base import Model
+from outrider.models.batch import ForwardBatch, SequenceInput, pack
+from outrider.models.native_llama import NativeLlamaModel
+from outrider.verify.arrays import host
+
+ROWS = (1, 2, 4, 8, 16, 32)
+"""Numbers of rows that are timed; T is linear between them, and beyond them as at the end."""
+_CONTEXTS = 64, 512  # tokens behind which they are timed
+CALIBRATION_S = "OUTRIDER_CALIBRATION_S"
+"""Environment: seconds for calibration instead of ``DraftLengthSettings.calibration_s``, also in child processes."""
+_REPEATS = 30  # timings of each after which calibration ends early
+_DISTURBED = 2.0  # times what was expected that a duration counts as at most
+
+
+class StepCost:
+    """Seconds of a step, from its rows and the contexts they look back on.
+
+        T = short(total rows) + sum over requests of (context - 64) · slope(its rows)
+
+    and, outside the pass, a time for every step and one for each request with a draft. Steps correct all of them.
+    """
+
+    def __init__(
+        self, short: Sequence[float], slope: Sequence[float], settings: DraftLengthSettings = DEFAULT_SETTINGS
+    ) -> None:
+        """``short``: seconds of a pass of each of ``ROWS``; ``slope``: seconds more for a token of context."""
+        self._short, self._slope, self._weight = list(short), list(slope), settings.weight
+        self._ratio = [1.0] * len(ROWS)  # observed over timed
+        self._outside: dict[int, float] = {}  # of a step without drafts, by its requests
+        self.drafting = 1e-4
+        """Seconds outside the pass that scoring a request's draft adds: to select, pack, verify and move its rows."""
+
+    def pass_seconds(self, rows: Sequence[int], contexts: Sequence[int]) -> float:
+        """Of a pass in which request ``i`` has ``rows[i]`` rows behind ``contexts[i]`` tokens."""
+        return self._rows(sum(rows)) + sum(map(self._beyond, rows, contexts))
+
+    def row(self, total: int, own: int, context: int) -> float:
+        """That one more row adds to a pass of ``total`` rows, if its request has ``own`` of them."""
+        added = self._rows(total + 1) - self._rows(total) + self._beyond(own + 1, context) - self._beyond(own, context)
+        return max(0.0, added)
+
+    def outside(self, requests: int) -> float:
+        """Of a step of so many requests without drafts, outside its pass."""
+        return self._outside.get(requests, 3e-4)
+
+    def plain(self, contexts: Sequence[int]) -> float:
+        """Of a step without drafts."""
+        return self.pass_seconds([1] * len(contexts), contexts) + self.outside(len(contexts))
+
+    def observe_pass(self, rows: Sequence[int], contexts: Sequence[int], seconds: float) -> None:
+        """Learn from a pass; one that took several times as long as expected was disturbed, and counts as twice."""
+        total = sum(rows)
+        expected = max(1e-9, self.pass_seconds(rows, contexts))
+        off = math.log(min(_DISTURBED, max(1 / _DISTURBED, seconds / expected)))
+        nearest = min(range(len(ROWS)), key=lambda i: abs(ROWS[i] - total))
+        for i in range(len(ROWS)):  # a slower machine is slower for all; a part is this number of rows' own
+            self._ratio[i] *= math.exp(self._weight * off * (1.0 if i == nearest else 0.8))
+
+    def _rows(self, total: int) -> float:
+        return _between(self._short, total) * _between(self._ratio, min(total, ROWS[-1]))
+
+    def _beyond(self, rows: int, context: int) -> float:
+        long = max(0, context - _CONTEXTS[0])
+        return long * _between(self._slope, rows) * _between(self._ratio, min(rows, ROWS[-1]))
+
+    def observe_outside(self, requests: int, drafted: int, seconds: float) -> None:
+        """Learn from what a step took outside its pass and proposals; ``drafted``: its requests with a scored draft."""
+        known = self._outside.get(requests)
+        if drafted == 0:
+            before = seconds if known is None else known
+            self._outside[requests] = before + self._weight * (min(seconds, _DISTURBED * before) - before)
+        elif known is not None:  # else what drafting added cannot be told
+            added = min(max(0.0, seconds - known) / drafted, _DISTURBED * max(self.drafting, 1e-4))
+            self.drafting += self._weight * (added - self.drafting)
+
+
+class TypicalSeconds:
+    """What a thing takes, from timings of which some were disturbed: by the collection of garbage, or the first call.
+
+    The least of the first few; later an average, in which a timing counts as twice the average at most.
+    """
+
+    _FEW = 8
+
+    def __init__(self, weight: float) -> None:
+        self._weight, self._seen, self._seconds = weight, 0, 0.0
+
+    @property
+    def seconds(self) -> float | None:
+        """None until two timings say so: one may have been disturbed."""
+        return self._seconds if self._seen > 1 else None
+
+    def observe(self, seconds: float) -> float:
+        """A further timing; what it counts as."""
+        counted = seconds if self._seen == 0 else min(seconds, _DISTURBED * max(self._seconds, 1e-6))
+        if self._seen < self._FEW:
+            self._seconds = seconds if self._seen == 0 else min(self._seconds, seconds)
+        else:
+            self._seconds += self._weight * (counted - self._seconds)
+        self._seen += 1
+        return counted
+
+
+def _between(values: Sequence[float], rows: int) -> float:
+    """The value for a number of rows, by linear interpolation between those of ``ROWS``."""
+    i = min(max(bisect_left(ROWS, rows), 1), len(ROWS) - 1)
+    low, high = ROWS[i - 1], ROWS[i]
+    return values[i - 1] + (rows - low) / (high - low) * (values[i] - values[i - 1])
+
+
+def calibrate(model: Model, settings: DraftLengthSettings = DEFAULT_SETTINGS) -> StepCost:
+    """Time passes of each number of rows at a short and at a long context, taking turns, on a cache of their own."""
+    limit = max(0, model.config.max_seq_len - ROWS[-1])
+    contexts = sorted({min(context, limit) for context in _CONTEXTS})
+    measure = partial(_time_passes, model, contexts, float(os.environ.get(CALIBRATION_S, settings.calibration_s)))
+    if CALIBRATION_S not in os.environ and isinstance(model, NativeLlamaModel):
+        probes = (contexts[0], 1), (contexts[0], 8)
+        times = measured_once(model, probes, partial(_time_pass, model), measure)
+    else:
+        times = measure()
+    short = [times[contexts[0], n] for n in ROWS]
+    for i in reversed(range(len(ROWS) - 1)):  # none takes longer than one of more rows
+        short[i] = min(short[i], short[i + 1])
+    for i in range(1, len(ROWS)):  # nor than several passes of fewer rows
+        short[i] = min(short[i], short[i - 1] * ROWS[i] / ROWS[i - 1])
+    slope = [0.0] * len(ROWS)
+    if len(contexts) > 1:
+        for i, n in enumerate(ROWS):
+            added = (times[contexts[1], n] - times[contexts[0], n]) / (contexts[1] - contexts[0])
+            slope[i] = max(added, slope[i - 1] if i else 0.0)
+    return StepCost(short, slope, settings)
+
+
+def _time_passes(model: Model, contexts: Sequence[int], seconds: float) -> PassTimes:
+    """Least seconds of a pass by context and rows."""
+    longest = model.config.max_seq_len
+    cache = model.new_cache(CacheSpec(slots=1, max_seq_len=min(longest, _CONTEXTS[1] + ROWS[-1])))
+    slot = cache.allocate()
+    times: dict[tuple[int, ...], list[float]] = {(context, n): [] for context in contexts for n in ROWS}
+    cache.extend(slot, 1)
+    model.forward(_batch(model.config.vocab_size, slot, 0, 1), cache)  # the first pass reads weights from disk
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds or not all(times.values()):
+        for (context, n), measured in times.items():
+            rows = min(n, longest)
+            cache.truncate_to(slot, 0)
+            cache.extend(slot, context + rows)
+            batch = _batch(model.config.vocab_size, slot, context, rows)
+            start = time.perf_counter()
+            host(model.forward(batch, cache).logits[-1:])  # which waits for a GPU to be done
+            measured.append(time.perf_counter() - start)
+        if all(len(measured) >= _REPEATS for measured in times.values()):
+            break
+    return {key: min(measured) for key, measured in times.items()}
+
+
+def _time_pass(model: Model, case: tuple[int, ...]) -> float:
+    """Seconds of one pass."""
+    context, rows = case
+    cache = model.new_cache(CacheSpec(slots=1, max_seq_len=context + rows))
+    slot = cache.allocate()
+    cache.extend(slot, context + rows)
+    batch = _batch(model.config.vocab_size, slot, context, rows)
+    start = time.perf_counter()
+    model.forward(batch, cache)
+    return time.perf_counter() - start
+
+
+def _batch(vocab_size: int, slot: int, context: int, rows: int) -> ForwardBatch:
+    """A chain."""
+    tokens = [row % vocab_size for row in range(rows)]
+    return pack([SequenceInput(slot, context, tokens, [context + row for row in range(rows)], range(rows), None)])

@@ -1,0 +1,66 @@
+"""Which nodes of the proposed trees are scored: those, the likeliest first, that give the most tokens a second.
+
+    n = argmax (requests + sum of the probabilities of the best n nodes) / seconds of a step with n nodes more
+
+No child is likelier than its parent, and so the best nodes form trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from outrider.engine.draft_length.cost import StepCost
+from outrider.verify.draft import Draft
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A request's tree."""
+
+    draft: Draft
+    probabilities: Sequence[float]  # of each node to be accepted, no more than its parent's
+    max_nodes: int  # to select
+    left_s: Mapping[str, float]  # by source: seconds that its nodes may take; those of no other source are the first's
+
+
+def select_nodes(
+    proposals: Mapping[int, Proposal], num_tokens: Sequence[int], contexts: Sequence[int], cost: StepCost
+) -> dict[int, dict[int, float]]:
+    """By request, the nodes to score in ascending order, and the seconds that each adds to the step.
+
+    Args:
+        proposals: by the number of the request.
+        num_tokens: rows that come with each request in any case.
+        contexts: tokens each request looks back on.
+        cost: what a step takes.
+    """
+    nodes = [(-p, i, node) for i, each in proposals.items() for node, p in enumerate(each.probabilities)]
+    nodes.sort()
+    rows, total, expected = list(num_tokens), sum(num_tokens), float(len(num_tokens))
+    seconds = cost.pass_seconds(rows, contexts) + cost.outside(len(rows))
+    best, count = expected / seconds, 0
+    taken: list[tuple[int, int, float]] = []
+    reached = {(i, -1) for i in proposals}
+    spent: dict[tuple[int, str], float] = {}
+    for probability, i, node in nodes:
+        proposal, own = proposals[i], rows[i]
+        if (i, proposal.draft.parents[node]) not in reached or own - num_tokens[i] >= proposal.max_nodes:
+            continue
+        added = cost.row(total, own, contexts[i]) + (cost.drafting if own == num_tokens[i] else 0.0)
+        source = proposal.draft.source_of(node)
+        if source not in proposal.left_s:
+            source = next(iter(proposal.left_s))
+        paid = spent[i, source] = spent.get((i, source), 0.0) + added
+        if paid > proposal.left_s[source]:
+            continue  # nor can its children be paid
+        rows[i], total = own + 1, total + 1
+        reached.add((i, node))
+        taken.append((i, node, added))
+        expected, seconds = expected - probability, seconds + added  # probabilities are negative, to sort by
+        if expected / seconds > best:
+            best, count = expected / seconds, len(taken)
+    selected: dict[int, dict[int, float]] = {}
+    for i, node, added in sorted(taken[:count]):
+        selected.setdefault(i, {})[node] = added
+    return selected

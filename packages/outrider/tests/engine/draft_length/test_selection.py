@@ -1,0 +1,84 @@
+"""Which nodes are scored: held against every choice there is."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from outrider.engine.draft_length.cost import ROWS, StepCost
+from outrider.engine.draft_length.selection import Proposal, select_nodes
+from outrider.verify.draft import Draft
+
+CONTEXT = 500
+SMOOTH = StepCost([0.0100 + 0.0004 * n for n in ROWS], [0.0] * len(ROWS))
+
+
+def proposal(
+    parents: Sequence[int], probabilities: Sequence[float], *, max_nodes: int = 9, left_s: float = math.inf
+) -> Proposal:
+    draft = Draft(tuple(range(len(parents))), tuple(parents), source="source")
+    return Proposal(draft, probabilities, max_nodes, {"source": left_s})
+
+
+def rate(each: Proposal, kept: Sequence[int], cost: StepCost) -> float:
+    """Tokens a second of one request that keeps these nodes."""
+    expected = 1 + sum(each.probabilities[node] for node in kept)
+    outside = cost.outside(1) + (cost.drafting if kept else 0.0)
+    return expected / (cost.pass_seconds([1 + len(kept)], [CONTEXT]) + outside)
+
+
+def grown(seed: int) -> Proposal:
+    rng = random.Random(seed)
+    parents = [rng.randint(max(-1, i - 3), i - 1) for i in range(7)]
+    probabilities: list[float] = []
+    left = {-1: 1.0}  # of a parent's chance, which its children share
+    for node, parent in enumerate(parents):
+        probabilities.append(rng.random() * left[parent])
+        left[parent] -= probabilities[node]
+        left[node] = probabilities[node]
+    return proposal(parents, probabilities)
+
+
+@pytest.mark.parametrize("row_s", [0.0, 2e-4, 1e-3, 4e-3])
+@pytest.mark.parametrize("seed", range(12))
+def test_the_best_of_all_choices(row_s: float, seed: int) -> None:
+    cost = StepCost([0.0100 + row_s * n for n in ROWS], [0.0] * len(ROWS))
+    each = grown(seed)
+    nodes = range(len(each.probabilities))
+    closed = [
+        kept
+        for n in range(len(nodes) + 1)
+        for kept in itertools.combinations(nodes, n)
+        if all(each.draft.parents[node] in (-1, *kept) for node in kept)
+    ]
+    found = tuple(select_nodes({0: each}, [1], [CONTEXT], cost).get(0, {}))
+    assert found in closed
+    assert rate(each, found, cost) == pytest.approx(max(rate(each, kept, cost) for kept in closed))
+
+
+def test_what_nodes_add_to_the_step_is_told() -> None:
+    added = select_nodes({0: proposal((-1, 0), (0.9, 0.8))}, [1], [CONTEXT], SMOOTH)[0]
+    assert added == {0: pytest.approx(0.0004 + SMOOTH.drafting), 1: pytest.approx(0.0004)}
+
+
+def test_no_more_than_asked_for() -> None:
+    chain = proposal((-1, 0, 1, 2), (0.9, 0.8, 0.7, 0.6), max_nodes=2)
+    chosen = select_nodes({0: chain, 1: chain}, [1, 1], [CONTEXT] * 2, SMOOTH)
+    assert {i: list(nodes) for i, nodes in chosen.items()} == {0: [0, 1], 1: [0, 1]}
+
+
+def test_no_more_than_can_be_paid() -> None:
+    """A first node takes 0.5 ms, and each other 0.4."""
+    for left_s, count in ((0.0004, 0), (0.0006, 1), (0.0010, 2), (0.0020, 4)):
+        chain = proposal((-1, 0, 1, 2), (0.9, 0.8, 0.7, 0.6), left_s=left_s)
+        assert len(select_nodes({0: chain}, [1], [CONTEXT], SMOOTH).get(0, {})) == count
+
+
+def test_a_source_that_cannot_pay_leaves_the_others_their_nodes() -> None:
+    draft = Draft((1, 2, 3), (-1, -1, 0), sources=("poor", "rich", "rich"))
+    each = Proposal(draft, (0.6, 0.3, 0.5), 9, {"poor": 0.0, "rich": 1.0})
+    assert list(select_nodes({0: each}, [1], [CONTEXT], SMOOTH)[0]) == [1]
