@@ -120,16 +120,19 @@ def test_reading_prompts_in_vain_is_paid_for_too() -> None:
 
 
 def test_nodes_behind_a_wrong_one_teach_nothing() -> None:
-    def kept_after(length: int) -> int:
+    """Its sibling is right, and so there are tokens at their depth."""
+
+    def kept_after(behind: int) -> int:
         policy, r = AdaptiveLength(lambda: REAL), asked()
-        for draft in (Draft.chain([1] * length, source="source", scores=[0.6] * length), sure):
-            policy.budget([r], [8])
-            (kept,) = policy.select([r], [draft], [1], [8])
-            policy.observe(r, [2], kept, ())
+        tokens, parents = (7, 8, *range(20, 20 + behind)), (-1, -1, *[1] * behind)
+        for draft in (Draft(tokens, parents, source="source", scores=(0.6,) * len(tokens)), doubtful):
+            policy.budget([r], [16])
+            (kept,) = policy.select([r], [draft], [1], [16])
+            policy.observe(r, [7, 5], kept, range(kept.tokens[:1] == (7,)))
         return len(kept)
 
-    sure = Draft.chain([1] * 8, source="source", scores=[0.9] * 8)
-    assert kept_after(1) == kept_after(8) > 0
+    doubtful = Draft.chain([1] * 16, source="source", scores=[0.8] * 16)
+    assert kept_after(0) == kept_after(12) > 0
 
 
 @pytest.mark.parametrize(("chance", "least", "most"), [(0.0, 1, 7), (0.9, 95, 100)])
