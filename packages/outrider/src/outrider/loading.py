@@ -53,9 +53,7 @@ class Loaded:
     vision: Any  # the ``Vision`` that reads images, or a str: the reason why images are not supported
 
 
-def load(
-    config: EngineConfig, *, progress: bool = False, step_cost: Callable[[Model], StepCost] = calibrate
-) -> Loaded:
+def load(config: EngineConfig, *, progress: bool = False, step_cost: Callable[[Model], StepCost] = calibrate) -> Loaded:
     """Load the models that ``config`` names. ``progress``: report downloads and the memory budget on the terminal.
 
     ``step_cost``: measures the cost of steps of the target, for adaptive draft lengths (``Engine``).
