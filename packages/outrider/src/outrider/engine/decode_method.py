@@ -1,4 +1,4 @@
-"""The seam of decoding: how the tokens of a request are chosen. Sampling is built in; beam search is an extension."""
+"""The interface that chooses a request's tokens. Sampling is built in; beam search is an extension."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class EngineParts:
     stats: EngineStats
     config: ModelConfig  # the target's
     stop_ids: Sequence[int]  # the model's end-of-text ids
-    vocab_size: int  # columns of logits from there on are padding
-    pass_seconds: Callable[[int, int], float]  # of a forward pass of one request, by its rows and its context
+    vocab_size: int  # later columns of logits are padding
+    pass_seconds: Callable[[int, int], float]  # seconds of a forward pass of one request, by rows and context length
 
 
 class DecodeMethod(ABC):
-    """Chooses a request's tokens, from its part in a forward pass to what is emitted.
+    """Chooses a request's tokens, from the rows of a forward pass to the emitted tokens.
 
     The engine calls, for each request::
 
@@ -38,46 +38,45 @@ class DecodeMethod(ABC):
     """
 
     def begin(self, request: Request, parts: EngineParts) -> bool:
-        """The request is queued. False if it never runs itself, because another request's run gives its output."""
+        """Before the request is queued. False if it never runs itself, because another request gives its output."""
         return True
 
     def num_rows(self, request: Request) -> int:
-        """Rows of the cache that are needed before the next decision: one for each token."""
+        """The number of cache rows required for the next decision: one per token."""
         return len(request.tokens)
 
     def draft_limit(self, request: Request) -> int:
-        """Draft nodes worth proposing in this step."""
+        """The most draft nodes that can be used in this step."""
         return request.path_draft_limit
 
     @abstractmethod
     def schedule(self, part: ScheduledTokens[Request]) -> ScheduledRequest | None:
-        """A request's part in the forward pass, with drafts of the method's own.
+        """The request's rows in the forward pass, with drafts of the method's own.
 
-        None: the engine asks the draft sources, for all such requests at once.
+        None: the engine asks the draft sources, for all requests of that kind at once.
         """
 
     @abstractmethod
     def decide(self, scheduled: ScheduledRequest, output: TargetOutput) -> Any:
-        """What the rows that were scored decide; ``commit`` is given it.
+        """The decision from the scored rows, for ``commit``.
 
         Raises:
-            NumericalError: the target's distribution is none.
-            GrammarError: the request's grammar breaks off.
+            NumericalError: the logits are not finite, or exclude every token.
+            GrammarError: the request's grammar allows no token.
         """
 
     @abstractmethod
     def commit(self, scheduled: ScheduledRequest, output: TargetOutput, decision: Any) -> list[StepOutput]:
-        """Emit tokens, keep the accepted rows of the cache, and tell the draft sources what happened.
+        """Emit tokens, keep the accepted rows of the cache, and report the outcome to the draft sources.
 
-        ``decision`` is None where the pass had no row that decides. Raises ``NumericalError`` before it changes
-        anything.
+        ``decision``: None if the pass only read the prompt. Raises ``NumericalError`` before any change.
         """
 
     def start_over(self, request: Request) -> None:  # noqa: B027  (a hook, and optional)
-        """The request is to be read again without drafts; its rows in the cache are gone."""
+        """The request will be read again without drafts; its cache rows have been dropped."""
 
     def fail(self, request: Request) -> None:  # noqa: B027  (a hook, and optional)
         """The request has ended with ``request.error``."""
 
     def finish(self, request: Request) -> None:  # noqa: B027  (a hook, and optional)
-        """The request has ended or was preempted: release what the method holds for it."""
+        """The request has ended or was preempted: release the method's resources for it."""

@@ -1,4 +1,4 @@
-"""How much may be drafted for one request, and what was."""
+"""The draft limits and counts of one request."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from outrider.verify.shapes import max_depth, max_nodes, nodes_by
 
 
 class DraftState:
-    """Of one request."""
+    """The limits on one request's drafts, and the counts of the current step."""
 
     def __init__(self, speculation: SpeculationParams, *, adaptive: bool) -> None:
         self._speculation = speculation
         self.max_depth = max_depth(speculation, adaptive=adaptive)
-        """Levels of a draft, at most."""
+        """The most levels of a draft."""
         self.disabled_sources: set[str] = set()
         """Draft sources that failed."""
         self.budget = 0
-        """Nodes that the sources were asked for in this step."""
+        """Nodes requested of the sources in this step."""
         self.num_proposed = 0
-        """Nodes that they gave, before the policy chose among them."""
-        self._nodes: dict[tuple[str, int], int] = {}  # of a draft by a source ("": whichever) with so many levels
+        """Nodes that the sources proposed, before the policy's selection."""
+        self._nodes: dict[tuple[str, int], int] = {}  # results of ``max_nodes``, by source and depth
 
     @property
     def has_sources(self) -> bool:
-        """Whether any source is left to ask."""
+        """Whether any source is still enabled."""
         return not self.disabled_sources.issuperset(self._speculation.combination.names)
 
     def max_nodes(self, source: str, depth: int) -> int:
-        """Nodes of a draft by a source with ``depth`` levels, at most; "": by whichever of the request's sources."""
+        """The most nodes of a source's draft with ``depth`` levels; "": over all of the request's sources."""
         nodes = self._nodes.get((source, depth))
         if nodes is None:
             spec = self._speculation

@@ -90,7 +90,7 @@ class Engine:
             self._scheduler.add(request)
 
     def check(self, request: Request) -> None:
-        """Refuse what cannot be served; raises what ``check_request`` raises."""
+        """Refuse a request that the engine cannot serve; raises what ``check_request`` raises."""
         check_request(request, self.max_seq_len, self.vocab_size, self._sources, self._eos)
         request.input.check(self._model)
 
@@ -100,9 +100,9 @@ class Engine:
         return self._drafting.isolated.drafters
 
     def calibrate(self, sources: Sequence[str] = ()) -> None:
-        """Measure what forward passes cost now, rather than when the first adaptive request drafts.
+        """Measure the cost of forward passes now, rather than when the first adaptive request drafts.
 
-        ``sources``: that requests are likely to name. Those of models with an encoder are timed too.
+        ``sources``: the sources that requests are likely to name; timed too if the model has an encoder.
         """
         self._policy.calibrate(sources if has_encoder(self._model) else ())
 
@@ -114,7 +114,7 @@ class Engine:
         return self._drafting.isolated.time_drafts(source)
 
     def abort(self, request_id: str) -> None:
-        """Drop a request wherever it is and release what it holds; unknown ids are ignored."""
+        """Drop a waiting or running request and release its resources; unknown ids are ignored."""
         request = self._scheduler.remove(request_id)
         if request is not None and request.slot is not None:
             self.memory.evict(request)
@@ -127,8 +127,8 @@ class Engine:
     def step(self) -> list[StepOutput]:
         """One step. Returns the committed tokens, in order for each request.
 
-        A request whose model output is not a number is read once more without drafts, and ends with
-        ``request.error`` set if that does not help, as does one whose grammar breaks off; the others go on.
+        If a request's logits are not finite or its grammar fails, it is read once more without drafts. If it fails
+        again, it ends with ``request.error`` set. Other requests continue.
         """
         schedule = self._schedule()
         times = StepTimes(self._clock, [each.request for each in schedule])
@@ -141,12 +141,12 @@ class Engine:
         return emitted
 
     def expect(self, tenant: str) -> None:
-        """A request of a tenant is about to be added, from any thread: drafting that it waits for ends soon."""
+        """Announce, from any thread, a coming request of ``tenant``: ends this step's drafting for others early."""
         if any(request.tenant != tenant for request in self._scheduler.running):
             self._drafting.time.cut()
 
     def _schedule(self) -> list[ScheduledTokens[Request]]:
-        """Who runs, and with how many tokens; drafters hear of requests that gained or lost their place."""
+        """The requests of this step with their numbers of tokens; tells drafters of admitted and preempted requests."""
         self.stats.begin(self._scheduler, self.memory)
         tenants = self._scheduler.tenants
         schedule = self._scheduler.schedule(self._pace.begin(shared=len(tenants) > 1, named=any(tenants)))
@@ -163,7 +163,7 @@ class Engine:
         return schedule.scheduled
 
     def _draft(self, schedule: Sequence[ScheduledTokens[Request]]) -> list[ScheduledRequest]:
-        """Every request's part, with its draft; drafters see all their requests at once."""
+        """Every request's tokens and draft; each drafter gets all of its requests in one call."""
         self.stats.drafting()
         own = [self._method(each.request).schedule(each) for each in schedule]
         others = [each for each, part in zip(schedule, own, strict=True) if part is None]
@@ -188,13 +188,13 @@ class Engine:
         return outputs
 
     def _observe_cost(self, scheduled: Sequence[ScheduledRequest], seconds: float) -> None:
-        """Tell the policy what a forward pass took that only decoded: the reading of prompts says nothing of drafts."""
+        """Report a forward pass's time to the policy, unless it read prompts, whose time says nothing of drafts."""
         if _only_decodes(scheduled):
             requests, drafts = [each.request for each in scheduled], [each.draft for each in scheduled]
             self._policy.observe_forward_pass(requests, drafts, seconds)
 
     def _verify(self, scheduled: Sequence[ScheduledRequest], outputs: Sequence[TargetOutput]) -> list[Any]:
-        """What each request accepts; None for one that still reads, or whose distribution cannot be drawn from."""
+        """Each request's decision; None for a request that still reads its prompt, or that failed."""
         decisions: list[Any] = []
         for each, output in zip(scheduled, outputs, strict=True):
             decision = None
@@ -209,11 +209,11 @@ class Engine:
     def _commit(
         self, scheduled: Sequence[ScheduledRequest], outputs: Sequence[TargetOutput], decisions: Sequence[Any]
     ) -> list[StepOutput]:
-        """Emit tokens, keep the accepted rows of the cache, and tell the drafters what happened."""
+        """Emit tokens, keep the accepted rows of the cache, and report outcomes to the drafters."""
         emitted: list[StepOutput] = []
         for each, output, decision in zip(scheduled, outputs, decisions, strict=True):
             request = each.request
-            if decision is not None or not each.decides:  # else it has failed
+            if decision is not None or not each.decides:  # otherwise the request failed
                 try:
                     emitted += self._method(request).commit(each, output, decision)
                 except NumericalError as error:
@@ -231,15 +231,15 @@ class Engine:
         return method
 
     def _finish_drafts(self, request: Request) -> None:
-        """Release what draft sources hold for a request that has ended or was preempted."""
+        """Release the resources of draft sources and the decode method for an ended or preempted request."""
         self._drafting.finish(request)
         self._method(request).finish(request)
 
     def _retry_without_draft(self, request: Request, error: NumericalError | GrammarError) -> None:
-        """Read a request again without drafts; if that has been tried, the error is its own.
+        """Read a request again without drafts; the second failure ends it with ``error``.
 
-        A refused draft, of this request or of one that had the memory before, may have left NaN in the cache, which
-        spreads even from rows that are masked. Tokens accepted before the failing node are kept.
+        A refused draft, of this request or of an earlier user of the memory, may have left NaN in the cache, which
+        spreads even from masked rows. Tokens accepted before the failing node are kept.
         """
         if request.retried_without_drafts:
             request.error = error

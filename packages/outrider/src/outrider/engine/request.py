@@ -1,4 +1,4 @@
-"""A request on its way through the engine, and the events it sends back."""
+"""The engine's state of a request, and the tokens that it emits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outrider.verify.draft import Draft, DraftReport, Verdict
 from outrider.verify.noise import Noise, fresh_seed
 from outrider.verify.verifiers import DraftSampler, Verifier, make_verifier
 
-PROMPT_LOGITS_COST = 4  # tokens of a step's budget for one whose logits are wanted, though nothing is drawn from them
+PROMPT_LOGITS_COST = 4  # budget of a prompt token whose logits are requested
 
 Origin = Literal["target", "accepted", "recovered", "bonus"]
 
@@ -32,28 +32,28 @@ class StepOutput:
 
     request_id: str
     token_id: int
-    text: str  # what this token adds to the text; may be empty, never half a character
-    origin: Origin  # target: nothing was drafted; accepted: by source; recovered, bonus: as in the literature
-    source: str  # the draft source: of an accepted token its own, else of the draft; "none" without a draft
-    logprobs: Mapping[int, float] | None  # of this token and the alternatives asked for
+    text: str  # the text that this token adds; may be empty, never half a character
+    origin: Origin  # target: without a draft; accepted: a draft token; recovered, bonus: as in the literature
+    source: str  # the draft source of an accepted token, else of the step's draft; "none" without a draft
+    logprobs: Mapping[int, float] | None  # of this token and the requested number of alternatives
     finish_reason: FinishReason | None  # set on the last token
-    acceptance_rate: float | None = None  # of all its drafts, on the last token
-    draft: DraftReport | None = None  # of the whole step, on the step's last token, if the request reports drafts
+    acceptance_rate: float | None = None  # of all drafts of the request; set on the last token
+    draft: DraftReport | None = None  # the step's draft, set on the step's last token if the request reports drafts
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """How a search ranks an output that it found."""
+    """The rank of an output among those that a search found."""
 
     score: float
     sum_logprobs: float
 
 
 class RowNeeds(Protocol):
-    """What the scheduler asks a decode method about a request (``engine.decode_method``)."""
+    """The part of a decode method that the scheduler uses (``engine.decode_method``)."""
 
     def num_rows(self, request: Request) -> int:
-        """Rows of the cache that are needed before the next decision."""
+        """The number of cache rows required for the next decision."""
         ...
 
     def draft_limit(self, request: Request) -> int:
@@ -62,7 +62,7 @@ class RowNeeds(Protocol):
 
 
 class DraftPace(Protocol):
-    """How long drafts may grow (``engine.drafting.rounds``)."""
+    """The limits on growing drafts (``engine.drafting.rounds``)."""
 
     @property
     def seconds_left(self) -> float: ...
@@ -72,7 +72,7 @@ class DraftPace(Protocol):
 
 @dataclass
 class Request:
-    """Everything the engine knows of one request. Also the ``RequestView`` that draft sources see."""
+    """The engine's state of one request. It is also the ``RequestView`` of draft sources."""
 
     id: str
     prompt: tuple[int, ...]
@@ -81,23 +81,23 @@ class Request:
     stop_ids: frozenset[int]  # end-of-text ids (unless ignored) and the request's own
     detokenizer: InitVar[Detokenizer | None] = None
     constraint: Constraint | None = None  # of a structured output
-    prefix_leader: Request | None = None  # the first of n with the same prompt, to share what it has read
+    prefix_leader: Request | None = None  # the first of n requests with the same prompt, whose cached rows are shared
     priority: int = 0  # lower runs first
-    cache_salt: str = ""  # its domain: only requests with the same one share cached prefixes, and learn from another
-    tenant: str = ""  # whose it is: tenants share the machine fairly
+    cache_salt: str = ""  # its domain: requests share cached prefixes and learned drafts only within a domain
+    tenant: str = ""  # its owner: tenants share the machine fairly
     reports_drafts: bool = False
-    input: InputSource = TEXT  # what the target reads besides the tokens
-    method: RowNeeds | None = None  # its ``DecodeMethod``; None: its tokens are sampled
+    input: InputSource = TEXT  # the target's input besides the tokens
+    method: RowNeeds | None = None  # its ``DecodeMethod``; None: sampling
 
     tokens: list[int] = field(init=False)  # prompt, then committed output
     max_seq_len: int = 0  # the engine's, once queued
-    num_computed_tokens: int = 0  # whose keys and values are in the cache, at most len(tokens) - 1; ``CacheMemory``'s
+    num_computed_tokens: int = 0  # tokens in the cache, at most len(tokens) - 1; set by ``CacheMemory``
     slot: int | None = None
     finish_reason: FinishReason | None = None
     error: OutriderError | None = None
-    retried_without_drafts: bool = False  # read again from the start, after an error that a draft may have caused
-    ranked: Ranked | None = None  # among the outputs of a search
-    pace: DraftPace | None = None  # of its drafts, while an engine drafts for it
+    retried_without_drafts: bool = False  # whether it was read again after an error that a draft may have caused
+    ranked: Ranked | None = None  # its rank among the outputs of a search
+    pace: DraftPace | None = None  # the limits on its drafts, while an engine drafts for it
     stats: RequestStats = field(default_factory=RequestStats)
     times: RequestTimes = field(default_factory=RequestTimes)
 
@@ -109,7 +109,7 @@ class Request:
         self.stats.exact = self.verifier.exact
         self.stats.prompt_tokens = len(self.prompt)
         self.adaptive: bool = self.speculation.spec_length == "auto" and self.verifier.shares_noise
-        """Whether the engine chooses how much to draft: only where the output cannot depend on it."""
+        """Whether the engine chooses the draft length: only if the output cannot depend on it."""
         self.drafts = DraftState(self.speculation, adaptive=self.adaptive)
         self.written = OutputText(detokenizer, tuple(self.params.stop))
         self.prompt_report = PromptReport(self.prompt, self.params.prompt_logprobs)
@@ -124,15 +124,15 @@ class Request:
 
     @property
     def prefix_salt(self) -> str:
-        """Only requests with the same one share rows of the cache: of one domain, and of equal inputs.
+        """The key of cache sharing: requests share rows only if their domains and inputs are equal.
 
-        No salt that a caller gives can look like another's input: its digest holds no NUL.
+        An input's digest contains no NUL, so the first NUL separates it from the caller's salt.
         """
         return f"{self.input.digest}\0{self.cache_salt}"
 
     @property
     def prefix_keys(self) -> Sequence[int]:
-        """Its tokens as the cache compares them: equal keys, and salts, mean equal rows."""
+        """The tokens as keys of the prefix cache: equal keys and salts mean equal rows."""
         return self.tokens if self._prompt_keys is self.prompt else [*self._prompt_keys, *self.output]
 
     @cached_property
@@ -149,13 +149,13 @@ class Request:
 
     @property
     def num_pending_tokens(self) -> int:
-        """Tokens not yet in the cache: the prompt at first, then the last committed token."""
+        """The number of tokens not in the cache yet: the prompt at first, then the last committed token."""
         rows = len(self.tokens) if self.method is None else self.method.num_rows(self)
         return rows - self.num_computed_tokens
 
     @property
     def depth_limit(self) -> int:
-        """Levels of a draft worth proposing: each must leave room for the token that follows the accepted path."""
+        """The most levels of a draft that leave room for the token after the accepted path."""
         room = self.max_seq_len - len(self.tokens) - 1
         left = self.params.max_tokens - self.stats.completion_tokens - 1
         return max(0, min(self.drafts.max_depth, room, left))
@@ -166,39 +166,39 @@ class Request:
 
     @property
     def draft_limit(self) -> int:
-        """Draft nodes worth proposing in this step."""
+        """The most draft nodes that can be used in this step."""
         return self.path_draft_limit if self.method is None else self.method.draft_limit(self)
 
     @property
     def path_draft_limit(self) -> int:
-        """Draft nodes worth proposing behind the last token, all of which take a row of the cache."""
+        """The most draft nodes after the last token, each of which takes a cache row."""
         if not self.drafts.has_sources:
             return 0
         room = max(0, self.max_seq_len - len(self.tokens) - 1)
         return min(self.nodes_by(""), room)
 
     def nodes_by(self, source: str) -> int:
-        """Nodes of a draft by a source in this step, at most; "": by whichever of its sources."""
+        """The most nodes of a source's draft in this step; "": over all of the request's sources."""
         return self.drafts.max_nodes(source, self.depth_limit)
 
     @property
     def seconds_left(self) -> float:
-        """For drafts in a step; infinite where nobody waits."""
+        """Seconds left for drafting in this step; infinite if no other tenant waits."""
         return math.inf if self.pace is None else self.pace.seconds_left
 
     @property
     def tokens_of_budget(self) -> int:
-        """What each pending token takes of a step's budget: a row of logits is work and memory too."""
+        """The budget that each pending token takes; more if its logits are requested, which cost work and memory."""
         return PROMPT_LOGITS_COST if self.prompt_report.wants_logprobs else 1
 
     def admitted(self) -> None:
-        """Note when the request first ran, and how much of its prompt was already there."""
+        """Record the time of the first run, and the number of prompt tokens found in the cache."""
         if self.times.started is None:
             self.stats.cached_prompt_tokens = min(self.num_computed_tokens, len(self.prompt))
         self.times.start(self.stats)
 
     def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
-        """Whether a further level of a source's draft is likely to pay, as ``RequestView`` says."""
+        """See ``RequestView.should_continue``."""
         return self.pace is None or self.pace.should_continue(self, source, paths)
 
     def draws(self) -> DraftSampler:
@@ -206,7 +206,7 @@ class Request:
         return DraftSampler(self.noise, len(self.tokens), v.shares_noise, v.siblings, v.takes_trees)
 
     def commit(self, draft: Draft, verdict: Verdict, p: TargetRows) -> list[StepOutput]:
-        """Commit a step's accepted path and its last token, one by one, up to where the request ends."""
+        """Commit a step's accepted path and its last token, one by one, until the request ends."""
         self.times.count(self.stats)
         refused = (verdict.path[-1] if verdict.path else -1) in draft.parents
         last: Origin = "target" if not draft else ("recovered" if refused else "bonus")
@@ -230,15 +230,15 @@ class Request:
         return outputs
 
     def append(self, token: int) -> str:
-        """Extend the output by one token, decide whether it is the last, and return the text it shows.
+        """Append one output token, decide whether it is the last, and return the text that it adds.
 
-        Before a request is queued: a token of the output that it had elsewhere. It then goes on behind it.
+        Before the request is queued, this adds tokens of an earlier run, after which the output continues.
         """
         self.tokens.append(token)
         count = self.stats.completion_tokens = len(self.tokens) - len(self.prompt)
         armed = count >= self.params.min_tokens
         shown = self.written.push(token, armed=armed)
-        # Before min_tokens a constraint lets a stop token through only where its output is complete.
+        # Before min_tokens, a constraint allows a stop token only if its output is complete.
         ends = token in self.stop_ids and (armed or self.constraint is not None)
         if self.written.stop_string is not None or ends:
             self.finish_reason = "stop"
@@ -253,7 +253,7 @@ class Request:
     def _logprobs(
         self, p: TargetRows, rows: Sequence[int], tokens: Sequence[int]
     ) -> Sequence[Mapping[int, float] | None]:
-        """Log-probabilities of tokens, and of the likeliest ones, at the rows of p that decided them, if asked for."""
+        """The log-probabilities of tokens and their alternatives at their rows of ``p``; None unless requested."""
         if self.params.logprobs is None:
             return [None] * len(tokens)
         return p.token_logprobs(rows, tokens, self.params.logprobs)

@@ -1,4 +1,4 @@
-"""Sampling, the built-in decode method: a verifier accepts a path of the draft, and one token more."""
+"""Sampling, the built-in decode method: a verifier accepts a path of the draft and adds one token."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from outrider.verify.draft import Verdict
 
 @dataclass(frozen=True)
 class Decision:
-    """What verification decided for one request, and from which distribution."""
+    """The verdict for one request, and the target distribution it came from."""
 
     verdict: Verdict
     p: TargetRows
 
 
 class Sampling(DecodeMethod):
-    """Of all requests of an engine that name no other method. Greedy decoding is sampling from a one-hot p."""
+    """Decodes all requests without another method. Greedy decoding is sampling from a one-hot ``p``."""
 
     def __init__(self, parts: EngineParts) -> None:
         self._parts = parts
@@ -73,7 +73,7 @@ class Sampling(DecodeMethod):
         return emitted
 
     def _forward_features(self, scheduled: ScheduledRequest, output: TargetOutput, path: Sequence[int]) -> None:
-        """Give drafters that read features those of the tokens that are now committed and in the cache."""
+        """Pass the features of committed, cached tokens to drafters that read features."""
         request, count = scheduled.request, scheduled.num_tokens
         if output.features is None or request.finish_reason is not None:
             return

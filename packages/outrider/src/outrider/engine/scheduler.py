@@ -1,25 +1,25 @@
-"""Who runs in a step, and with how many tokens. Plain Python: no tensors, no clock, no model.
+"""Chooses the requests of a step and their numbers of tokens. Plain Python: no tensors, no clock, no model.
 
-Who comes first: ``fair_queue``. One budget of tokens per step is shared, in this order, by
+``fair_queue`` orders waiting requests. One budget of tokens per step is shared, in this order, by
 
     1. the last token of every running request that is decoding,
-    2. their drafts, as far as memory goes without taking it from others,
+    2. their drafts, as far as free memory lasts,
     3. prompts that are being read, chunk by chunk,
     4. waiting requests, admitted while places, memory and budget last,
-    5. drafts behind prompts that end in this step.
+    5. drafts after prompts that end in this step.
 
-So a long prompt never stalls decoding, and drafts never push out a request. If memory runs short for 1 or 3, a request
-gives up its place (it is *preempted*): what it had cached is dropped, it waits at the front of its class, and reads its
-tokens again when it is admitted again. It is the last in rank. First in rank are the first of every tenant, then their
-second ones, and so on: the tenant with most requests gives up one. Among the requests of one tenant it is the latest of
-the lowest priority.
+So a long prompt never stalls decoding, and drafts never preempt a request. If memory runs short for 1 or 3, the
+request with the lowest rank is *preempted*: its cached rows are dropped, it waits at the front of its class, and reads
+its tokens again after its next admission. The first request of every tenant ranks before every tenant's second
+request, and so on, so the tenant with most requests gives up a place. Within a tenant, the latest request of the lowest
+priority ranks last.
 
-A tenant without any place does not wait for others to end. Prompts that are being read leave half of the budget for
-it, and after ``PATIENCE`` steps, or as many seconds, a tenant that has several places gives up one.
+A tenant without a place does not wait for other requests to end. Prompts that are being read leave half of the budget
+to it. After ``PATIENCE`` steps or ``PATIENCE_SECONDS``, a tenant with several places gives up one.
 
-Where several tenants share the machine, the budget is also what fits into the time of a step (``engine.pace``). Drafts
-then leave half of what remains to prompts. It may be too small for all that decode: who is left out goes before the
-others of its tenant in the next step.
+If several tenants share the machine, the time of a step also limits the budget (``engine.pace``). Drafts then leave
+half of the rest to prompts. The budget may be too small for all decoding requests: a request that is left out goes
+before its tenant's others in the next step.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from typing import Generic, Protocol, TypeVar
 
 from outrider.engine.fair_queue import Entry, FairQueue, Queueable
 
-PATIENCE = 32  # steps that a tenant without a place waits: rare enough that reading again is cheap
-PATIENCE_SECONDS = 2.0  # likewise, where steps are long
+PATIENCE = 32  # steps that a tenant without a place waits: preemption so rare costs little
+PATIENCE_SECONDS = 2.0  # the same in seconds, for long steps
 
 
 class Schedulable(Queueable, Protocol):
-    """What the scheduler needs to know of a request."""
+    """A request, as far as the scheduler sees it."""
 
     @property
     def num_pending_tokens(self) -> int:
@@ -45,12 +45,12 @@ class Schedulable(Queueable, Protocol):
 
     @property
     def tokens_of_budget(self) -> int:
-        """What each pending token takes of a step's budget of tokens: 1, or more where it costs more."""
+        """The budget that each pending token takes: 1, or more for expensive tokens."""
         ...
 
     @property
     def draft_limit(self) -> int:
-        """Draft tokens the request could use in this step."""
+        """The most draft tokens that the request can use in this step."""
         ...
 
 
@@ -58,24 +58,24 @@ R = TypeVar("R", bound=Schedulable)
 
 
 class Memory(Protocol[R]):  # type: ignore[misc]
-    """The caches of target and draft, as the scheduler sees them."""
+    """The caches of target and draft models, as far as the scheduler sees them."""
 
     def admit(self, request: R) -> bool:
-        """Give the request a place and cached prefix, if there is room for it to start; whether it has one now."""
+        """Give the request a slot and its cached prefix if there is room for it; returns whether it has a slot now."""
         ...
 
     def reserve(self, request: R, num_tokens: int) -> bool:
-        """Set aside rows for ``num_tokens`` more of a running request in this step; whether they were there."""
+        """Reserve ``num_tokens`` further rows for a running request in this step; returns whether they were free."""
         ...
 
     def evict(self, request: R) -> None:
-        """Take back everything a running request holds."""
+        """Release the slot and rows of a running request."""
         ...
 
 
 @dataclass(frozen=True)
 class ScheduledTokens(Generic[R]):
-    """A request's part in a step: ``num_tokens`` of its pending ones, and a draft of ``num_draft_tokens`` at most."""
+    """A request's share of a step: ``num_tokens`` pending tokens, and a draft of at most ``num_draft_tokens``."""
 
     request: R
     num_tokens: int
@@ -84,19 +84,19 @@ class ScheduledTokens(Generic[R]):
 
 @dataclass(frozen=True)
 class Schedule(Generic[R]):
-    """The plan of one step, and who has come and gone for it. It is empty only if nothing waits and nothing runs."""
+    """The plan of one step. It is empty only if no request waits or runs."""
 
     scheduled: list[ScheduledTokens[R]]  # in order of rank
-    admitted: list[R]  # given a place in this step
-    preempted: list[R]  # that lost their place in this step, and wait again; none of them is admitted
+    admitted: list[R]  # requests that get a place in this step
+    preempted: list[R]  # requests that lose their place in this step and wait again; none of them is admitted
 
 
 @dataclass
 class _Plan(Generic[R]):
-    """A schedule in the making."""
+    """A schedule under construction."""
 
     budget: int  # tokens left
-    tokens: dict[str, int] = field(default_factory=dict)  # pending ones, by request
+    tokens: dict[str, int] = field(default_factory=dict)  # pending tokens granted, by request id
     drafts: dict[str, int] = field(default_factory=dict)
     admitted: list[R] = field(default_factory=list)
     preempted: list[R] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Scheduler(Generic[R]):
         self._max_batched_tokens = max_batched_tokens
         self._waiting: FairQueue[R] = FairQueue()
         self._running: list[Entry[R]] = []  # in order of rank
-        self._steps_without_place = 0  # of the tenant that is next, while it has none
+        self._steps_without_place = 0  # of the next tenant, while it has no place
         self._seconds_without_place = 0.0
         self._steps = 0
         self.preemptions = 0
@@ -127,19 +127,19 @@ class Scheduler(Generic[R]):
 
     @property
     def tenants(self) -> list[str]:
-        """Those with requests that wait or run."""
+        """The tenants with waiting or running requests."""
         return self._waiting.tenants
 
     def add(self, request: R) -> None:
         self._waiting.add(request)
 
     def charge(self, tenant: str, seconds: float) -> None:
-        """A step has taken so long for a tenant."""
+        """Charge a tenant for the seconds that a step took for it."""
         self._waiting.charge(tenant, seconds)
         self._seconds_without_place += seconds
 
     def remove(self, request_id: str) -> R | None:
-        """Forget a request, waiting or running; what it holds is the caller's to release."""
+        """Remove a waiting or running request and return it; the caller releases its resources."""
         for entry in self._running:
             if entry.request.id == request_id:
                 self._waiting.ended(entry)
@@ -149,7 +149,7 @@ class Scheduler(Generic[R]):
         return self._waiting.remove(request_id)
 
     def schedule(self, most_tokens: int | None = None) -> Schedule[R]:
-        """The plan of one step; ``most_tokens``: that it has time for, if that is limited."""
+        """The plan of one step. ``most_tokens``: the tokens that the step has time for; None: no limit."""
         limited = most_tokens is not None and most_tokens < self._max_batched_tokens
         plan: _Plan[R] = _Plan(most_tokens if limited and most_tokens else self._max_batched_tokens)
         self._steps += 1
@@ -162,12 +162,12 @@ class Scheduler(Generic[R]):
         for entry in decoding:
             if entry.request.id in plan.tokens:
                 entry.fed = self._steps
-        kept = plan.budget // 2 if limited and (reading or self.waiting) else 0  # or drafts would take all there is
+        kept = plan.budget // 2 if limited and (reading or self.waiting) else 0  # or drafts would take the whole rest
         plan.budget -= kept
         self._grant_drafts(plan)
         plan.budget += kept
         self._feed(plan, reading, max(1, plan.budget // 2) if waits and plan.budget else plan.budget)
-        if not plan.preempted:  # what was just pushed out must not come straight back
+        if not plan.preempted:  # a preempted request must not return at once
             self._admit(plan)
         if reading or plan.admitted or kept:
             self._grant_drafts(plan)
@@ -179,7 +179,7 @@ class Scheduler(Generic[R]):
         return Schedule(scheduled, plan.admitted, plan.preempted)
 
     def _make_way(self, plan: _Plan[R]) -> None:
-        """Take a place from the tenant with most of them, for one that has had none for long."""
+        """Preempt a request of the tenant with most places, for a tenant that has waited too long without one."""
         entry = self._waiting.next()
         if entry is None or self._waiting.has_place(entry.request.tenant):
             self._steps_without_place, self._seconds_without_place = 0, 0.0
@@ -203,9 +203,9 @@ class Scheduler(Generic[R]):
         self._running.sort(key=lambda entry: (places[entry.request.id], entry.arrival))
 
     def _feed(self, plan: _Plan[R], entries: Sequence[Entry[R]], budget: int) -> None:
-        """Give running requests their pending tokens, preempting others where memory is short.
+        """Give running requests their pending tokens, preempting other requests if memory is short.
 
-        Tenants that were served less go first, so that short prompts need not wait behind another's long one.
+        Tenants that were served less go first, so that short prompts need not wait for another tenant's long prompt.
         """
         spent = 0
         for entry in sorted(entries, key=lambda entry: self._waiting.served(entry.request.tenant)):
@@ -217,7 +217,7 @@ class Scheduler(Generic[R]):
         plan.budget -= spent
 
     def _make_room(self, entry: Entry[R], count: int, plan: _Plan[R]) -> bool:
-        """Reserve memory, preempting from the end of the ranks; False if the request itself had to go."""
+        """Reserve memory, preempting from the lowest rank; False if the request itself was preempted."""
         while not self._memory.reserve(entry.request, count):
             victim = self._running[-1]
             self._preempt(victim, plan)
@@ -235,9 +235,9 @@ class Scheduler(Generic[R]):
         self.preemptions += 1
 
     def _grant_drafts(self, plan: _Plan[R]) -> None:
-        """Share what is left among requests that get to their last token, a draft token each in turn."""
+        """Share the rest of the budget in turns of one draft token among requests that reach their last token."""
         drafts, budget = plan.drafts, plan.budget
-        wanting: list[tuple[R, int]] = []  # and how many more
+        wanting: list[tuple[R, int]] = []  # requests, with the draft tokens that they can still use
         for entry in self._running:
             request = entry.request
             if plan.tokens.get(request.id) == request.num_pending_tokens:
@@ -245,7 +245,7 @@ class Scheduler(Generic[R]):
                 if more > 0:
                     wanting.append((request, more))
         while wanting and budget > 0:
-            turns = max(1, min(budget // len(wanting), *(more for _, more in wanting)))  # at once
+            turns = max(1, min(budget // len(wanting), *(more for _, more in wanting)))  # several turns at once
             still: list[tuple[R, int]] = []
             for request, more in wanting[:budget]:
                 taken = turns if self._memory.reserve(request, turns) else self._reserve_singly(request, turns)
@@ -257,11 +257,11 @@ class Scheduler(Generic[R]):
         plan.budget = budget
 
     def _reserve_singly(self, request: R, most: int) -> int:
-        """How many tokens short of ``most`` there was room for."""
+        """Reserve rows one by one, up to ``most``; returns how many were free."""
         return next((count for count in range(most) if not self._memory.reserve(request, 1)), most)
 
     def _admit(self, plan: _Plan[R]) -> None:
-        """Start waiting requests in order; the first that does not fit holds the rest, so that none is overtaken."""
+        """Start waiting requests in order; the first request that does not fit blocks the rest (no overtaking)."""
         while plan.budget > 0 and len(self._running) < self._max_batch_size:
             entry = self._waiting.next()
             if entry is None or not self._memory.admit(entry.request):
@@ -279,5 +279,5 @@ class Scheduler(Generic[R]):
 
 
 def _affordable(request: Schedulable, budget: int) -> int:
-    """How many of its pending tokens a budget lets a request have: one at least, if any is left."""
+    """The number of pending tokens that a budget allows: at least one, unless the budget is 0."""
     return min(request.num_pending_tokens, max(min(1, budget), budget // request.tokens_of_budget))

@@ -1,4 +1,4 @@
-"""What a request cost and what its drafts won, and how the engine as a whole is doing."""
+"""Statistics of a request, of draft sources and of the engine."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class RequestStats:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     target_runs: int = 0
-    """Target runs that emitted tokens; runs that only read a part of the prompt are not among them."""
+    """Target runs that emitted tokens; runs that only read the prompt are not counted."""
     beam_steps: int = 0
-    """Tokens by which a beam search has come on, all its beams together; 0 without beams."""
+    """Steps of a beam search, all beams together; 0 without beams."""
     num_drafts: int = 0
     num_draft_tokens: int = 0
     num_accepted_draft_tokens: int = 0
     drafted_at: Counter[int] = field(default_factory=Counter)
-    """How many drafts had a token at depth i."""
+    """By depth: drafts with a token at this depth."""
     accepted_at: Counter[int] = field(default_factory=Counter)
     drafted_by: Counter[str] = field(default_factory=Counter)
     """Draft tokens by the source that proposed them."""
     accepted_by: Counter[str] = field(default_factory=Counter)
     """Accepted draft tokens by the source that proposed them."""
     by_rank: RankAcceptance = field(default_factory=RankAcceptance)
-    """In drafts that branch: how often the r-th child of a visited node was the one kept (``core.shapes.optimal``)."""
+    """In drafts that branch: how often a visited node's r-th child was accepted (``verify.shapes.optimal``)."""
     rounds: list[tuple[int, int]] = field(default_factory=list)
     """Drafted and accepted tokens of each target run."""
     cached_prompt_tokens: int = 0
-    """Prompt tokens that an earlier request had left in the cache."""
+    """Prompt tokens found in the prefix cache."""
     draft_s: float = 0.0
     """Time spent in draft sources, shared with other requests of the same steps."""
     queue_s: float = 0.0
@@ -52,12 +52,12 @@ class RequestStats:
     decode_s: float = 0.0
     """From the first token to the last."""
     exact: bool = True
-    """False under a verifier that changes the target's distribution."""
+    """False for a verifier that changes the target's distribution."""
     draft_error: str | None = None
-    """Why draft sources were switched off for this request, if any were."""
+    """The reason why draft sources were switched off for this request; None if none was."""
 
     def count(self, draft: Draft, path: Sequence[int]) -> None:
-        """Count one target run: its draft, and the nodes of it that were kept."""
+        """Count one target run: its draft and the accepted nodes ``path``."""
         drafted, accepted = len(draft), len(path)
         self.target_runs += 1
         self.rounds.append((drafted, accepted))
@@ -78,7 +78,7 @@ class RequestStats:
             self.by_rank.observe(draft, path)
 
     def add(self, other: RequestStats) -> None:
-        """Count what another request took, as one that ran before or after this one."""
+        """Add the statistics of another request."""
         for each in fields(self):
             ours, theirs = getattr(self, each.name), getattr(other, each.name)
             if isinstance(ours, Counter):
@@ -145,20 +145,20 @@ def _rounded(value: float | None, digits: int = 4) -> float | None:
 
 @dataclass
 class RequestTimes:
-    """When a request came to what, on ``time.perf_counter``."""
+    """The times of a request's arrival, first run and first token, by ``time.perf_counter``."""
 
     arrived: float = field(default_factory=time.perf_counter)
     started: float | None = None  # its first run
     first_token: float | None = None
 
     def start(self, stats: RequestStats) -> None:
-        """It has a place, perhaps again."""
+        """The request was admitted, for the first time or again."""
         if self.started is None:
             self.started = time.perf_counter()
             stats.queue_s = self.started - self.arrived
 
     def count(self, stats: RequestStats) -> None:
-        """It has tokens now."""
+        """The request emits tokens."""
         now = time.perf_counter()
         if self.first_token is None:
             self.first_token = now
@@ -167,7 +167,7 @@ class RequestTimes:
 
 
 class Queues(Protocol):
-    """The scheduler, as far as statistics go."""
+    """The scheduler, as far as statistics see it."""
 
     @property
     def waiting(self) -> int: ...
@@ -179,20 +179,20 @@ class Queues(Protocol):
 
 
 class Room(Protocol):
-    """The caches, as far as statistics go."""
+    """The caches, as far as statistics see them."""
 
     def free_kv_tokens(self) -> int: ...
 
 
 @dataclass
 class SourceStats:
-    """What the drafts of one source came to over the engine's life, all requests together."""
+    """The statistics of one draft source over the engine's life and all requests."""
 
     num_drafts: int = 0
     num_draft_tokens: int = 0
     num_accepted_draft_tokens: int = 0
     accepted_at: Counter[int] = field(default_factory=Counter)
-    """How many drafts had their token at depth i accepted."""
+    """By depth: drafts whose token at this depth was accepted."""
 
 
 @dataclass
@@ -242,7 +242,7 @@ class EngineStats:
         self._mark = time.perf_counter()
 
     def admitted(self) -> None:
-        """They have been, which may have run encoders and built drafters: no step without admissions takes that."""
+        """Requests were admitted: times this part, which may run encoders and build drafters, apart from the step."""
         self._admitting = time.perf_counter() - self._mark
 
     def drafting(self) -> None:
@@ -254,7 +254,7 @@ class EngineStats:
         self._mark = now
 
     def scored(self) -> float:
-        """The target has run; the seconds it took."""
+        """The target has run; returns the seconds it took."""
         now = time.perf_counter()
         self._scoring = now - self._mark
         self.score_s += self._scoring
@@ -272,7 +272,7 @@ class EngineStats:
                 source.accepted_at[depth] += 1
 
     def end(self, tokens: int) -> float:
-        """A step ends, having emitted ``tokens``; the seconds it took beside its forward pass and admissions."""
+        """A step ends, having emitted ``tokens``; returns its seconds without the forward pass and admissions."""
         spent = time.perf_counter() - self._begun
         self.steps += 1
         self.tokens += tokens

@@ -1,4 +1,4 @@
-"""One draft of what the drafters of a group propose for a request: ``draft="a+b"``."""
+"""Merges the proposals of a group of drafters into one draft: ``draft="a+b"``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from outrider.verify.draft import Draft
 def merge_proposals(
     request: Request, group: Group, proposals: Mapping[str, Draft], costs: Mapping[str, ProposalCost], budget: int
 ) -> Draft:
-    """The group's proposals in one tree of at most ``budget`` nodes; under a verifier of chains, the first proposal.
+    """The group's proposals in one tree of at most ``budget`` nodes; the first proposal if the verifier takes chains.
 
-    The tree of an adaptive request has that many nodes for each proposal, as its policy selects the best of them all.
-    There a token proposed by several drafters is credited to the cheapest.
+    For an adaptive request, ``budget`` is per proposal, because its policy then selects the best nodes, and a node that
+    several drafters proposed is credited to the cheapest.
     """
     if request.adaptive and request.verifier.takes_trees:
         group = tuple(sorted(group, key=lambda name: _milliseconds(costs.get(name))))
@@ -28,5 +28,5 @@ def merge_proposals(
 
 
 def _milliseconds(cost: ProposalCost | None) -> float:
-    """Whole milliseconds, so that noise does not decide between drafters that cost the same."""
+    """The cost rounded to milliseconds, so that noise does not order drafters of equal cost."""
     return round(cost.seconds if cost else 0.0, 3)

@@ -1,4 +1,4 @@
-"""Which of several alternatives is best for a request: ``draft="a/b"``."""
+"""Ranks the alternative groups of sources of a request: ``draft="a/b"``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _WEIGHT = 0.1  # of a draft in the mean of an alternative: about ten are remembe
 
 
 class Ranking:
-    """Running means of the draft tokens accepted from each group, the best first; untried ones before all others.
+    """Ranks groups by the running mean of their accepted draft tokens; untried groups come first.
 
-    Deterministic, and without effect on the output: it chooses who is asked, before anything is drawn.
+    Deterministic, and without effect on the output: the choice precedes every draw.
     """
 
     def __init__(self, groups: Sequence[Group]) -> None:
@@ -24,7 +24,7 @@ class Ranking:
         self._asked: Group | None = None
 
     def order(self) -> list[Group]:
-        """The groups as they should be tried in this step."""
+        """The groups in the order of asking in this step."""
         self._steps += 1
         self._asked = None
         ranked = sorted(self._mean, key=lambda group: -self._expected(group))
@@ -35,12 +35,12 @@ class Ranking:
         return ranked
 
     def asked(self, group: Group) -> None:
-        """Whose draft the target is going to score."""
+        """Record that the target will score the draft of ``group``."""
         self._asked = group
         self._last_asked[group] = self._steps
 
     def observe(self, accepted: int) -> None:
-        """How many tokens of that draft were accepted; without a draft nothing is learned."""
+        """Learn the number of accepted tokens of that draft; without a draft, nothing."""
         if self._asked is not None:
             before = self._mean[self._asked]
             self._mean[self._asked] = accepted if before is None else before + _WEIGHT * (accepted - before)

@@ -1,4 +1,4 @@
-"""Who drafts for which request, in rounds: a cascade asks the next group where the one before had nothing to say."""
+"""Asks draft sources in rounds: a request without a draft after one round asks its next group of sources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outrider.verify.draft import EMPTY, Draft
 
 @dataclass
 class DraftJob:
-    """A request that is to have a draft, and what it has been proposed so far."""
+    """The draft of one request under construction: the groups of sources to ask, and their proposals."""
 
     request: Request
     budget: int
@@ -32,7 +32,7 @@ class DraftJob:
     draft: Draft = EMPTY
 
     def advance(self) -> bool:
-        """Go on to the next group; whether there is one."""
+        """Go on to the next group; returns whether there is one."""
         self.group, self.proposals = next(self.groups, ()), {}
         return bool(self.group)
 
@@ -67,11 +67,11 @@ class Drafting:
         self.isolated.start(request)
 
     def propose(self, requests: Sequence[Request], granted: Sequence[int], num_tokens: Sequence[int]) -> list[Draft]:
-        """A draft per request of at most ``granted[i]`` nodes, empty where nothing may or can be drafted.
+        """A draft per request of at most ``granted[i]`` nodes; may be empty.
 
-        Drafters are asked in rounds, each once a round for all the requests that want it: in the first round the first
-        group of every request's combination, then the next group of those still without a draft. Then the policy
-        selects what is worth scoring beside the ``num_tokens`` rows of each request.
+        Each round asks every drafter once, for all its requests: in the first round the first group of every request's
+        combination, then the next group of requests still without a draft. Then the policy selects the nodes worth
+        scoring, given the ``num_tokens`` rows of each request.
         """
         if not requests:
             return []
@@ -106,11 +106,11 @@ class Drafting:
 
     @property
     def seconds_left(self) -> float:
-        """Of this step, for drafts; infinite where nobody waits."""
+        """Seconds left for drafting in this step; infinite if no other tenant waits."""
         return self.time.left()
 
     def should_continue(self, request: Request, source: str, paths: Sequence[Sequence[float]]) -> bool:
-        """Whether a draft may grow: there is time, and the policy of an adaptive request expects a win."""
+        """Whether a draft may grow: time is left, and for an adaptive request the policy expects a gain."""
         if not self.time.has_level(request.id):
             return False
         return not request.adaptive or self.policy.should_continue(request, source, paths)
@@ -125,7 +125,7 @@ class Drafting:
         self.isolated.observe(request, outcome)
 
     def finish(self, request: Request) -> None:
-        """The request has ended or was preempted: release all that is held for it. Does nothing without a start."""
+        """The request has ended or was preempted: release its resources. Does nothing without a start."""
         self.policy.finish(request.id)
         self._rankings.pop(request.id, None)
         request.pace = None
@@ -136,9 +136,9 @@ class Drafting:
         return iter(request.speculation.combination.groups if ranking is None else ranking.order())
 
     def _ask(self, jobs: Sequence[DraftJob]) -> None:
-        """Ask the drafters of every request's group, each once for all requests that want it.
+        """Ask the drafters of every request's current group, each once for all its requests.
 
-        Cheap drafters run first; expensive ones are skipped when those are already confident.
+        Cheap drafters run first; an expensive drafter is skipped if their proposals are confident enough.
         """
         asked: dict[str, list[tuple[DraftJob, int]]] = {}
         for job in jobs:
@@ -156,7 +156,7 @@ class Drafting:
                 self._ask_one(name, [job for job, _ in wanting], [budget for _, budget in wanting])
 
     def _ask_one(self, name: str, jobs: Sequence[DraftJob], budgets: Sequence[int]) -> None:
-        """Note what a drafter proposes to each request, and what that cost."""
+        """Record a drafter's proposal for each request, and its cost."""
         began = self._clock()
         drafts = self.isolated.propose(name, [job.request for job in jobs], budgets)
         seconds = (self._clock() - began) / len(jobs)

@@ -1,4 +1,4 @@
-"""Whether the target can score a draft and the request's verifier can judge it."""
+"""Validates drafts before the target scores them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outrider.verify.draft import Draft
 
 
 def check_draft(draft: Draft, budget: int, request: Request, vocab_size: int) -> None:
-    """Raise ValueError unless the target can score the draft and the request's verifier can judge it."""
+    """Raise ValueError unless the target can score the draft and the request's verifier takes it."""
     if len(draft) > budget:
         raise ValueError(f"it proposed {len(draft)} tokens where {budget} were allowed")
     for token in draft.tokens:
