@@ -7,6 +7,8 @@ import pytest
 
 from outrider.config import SamplingParams
 from outrider.errors import ConfigError, InvalidRequestError
+from outrider.models.base import Model
+from outrider.models.inputs import InputSource
 from outrider.models.toy import TableModel
 from tests.engine.counting import CYCLE, counting, oracle
 from tests.small_engines import engine, generate, request, run
@@ -115,3 +117,38 @@ def test_a_request_without_a_seed_is_given_one_that_repeats_it() -> None:
     run(served, r)
     again = SamplingParams(max_tokens=20, temperature=1.0, seed=r.seed)
     assert generate(served, [0, 1], again) == list(r.output)
+
+
+class CountedChecks(InputSource):
+    """Text that counts its checks, and is refused on demand."""
+
+    def __init__(self) -> None:
+        self.checks, self.refused = 0, False
+
+    def check(self, model: Model) -> None:
+        self.checks += 1
+        if self.refused:
+            raise InvalidRequestError("refused")
+
+
+def test_an_engine_checks_a_request_once() -> None:
+    served, other = engine(counting()), engine(counting())
+    early, late, foreign = (request([0], id=name) for name in ("early", "late", "foreign"))
+    sources = [CountedChecks() for _ in range(3)]
+    early.input, late.input, foreign.input = sources
+    served.check(early)
+    other.check(foreign)
+    for each in (early, late, foreign):
+        served.add(each)
+    assert [source.checks for source in sources] == [1, 1, 2]
+
+
+def test_a_refused_request_is_not_queued_later() -> None:
+    served, refused = engine(counting()), request([0])
+    refused.input = source = CountedChecks()
+    source.refused = True
+    for act in (served.check, served.add):
+        with pytest.raises(InvalidRequestError, match="refused"):
+            act(refused)
+    assert source.checks == 2
+    assert not served.busy

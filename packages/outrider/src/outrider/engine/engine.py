@@ -60,6 +60,7 @@ class Engine:
         self.cache = model.new_cache(cache) if kv_cache is None else kv_cache
         self.stats = EngineStats()
         self._model = model
+        self._checks = object()  # marks requests that this engine has checked, without keeping it alive
         self._sources = tuple(drafters)  # names; which sources there are does not change
         self._eos = tuple(token for token in eos_token_ids if token < self.vocab_size)
         self._policy: DraftLength = draft_length or AdaptiveLength(
@@ -83,8 +84,9 @@ class Engine:
         )
 
     def add(self, request: Request) -> None:
-        """Queue a request; raises what ``check`` raises."""
-        self.check(request)
+        """Queue a request, checked unless ``check`` has passed it; raises what ``check`` raises."""
+        if request.checked_by is not self._checks:
+            self.check(request)
         request.max_seq_len = self.max_seq_len
         if self._method(request).begin(request, self._parts):
             self._scheduler.add(request)
@@ -93,6 +95,7 @@ class Engine:
         """Refuse a request that the engine cannot serve; raises what ``check_request`` raises."""
         check_request(request, self.max_seq_len, self.vocab_size, self._sources, self._eos)
         request.input.check(self._model)
+        request.checked_by = self._checks
 
     @property
     def drafters(self) -> Mapping[str, Drafter]:

@@ -92,6 +92,7 @@ class Request:
     tokens: list[int] = field(init=False)  # prompt, then committed output
     max_seq_len: int = 0  # the engine's, once queued
     num_computed_tokens: int = 0  # tokens in the cache, at most len(tokens) - 1; set by ``CacheMemory``
+    checked_by: object = None  # the mark of the engine that has checked it
     slot: int | None = None
     finish_reason: FinishReason | None = None
     error: OutriderError | None = None
