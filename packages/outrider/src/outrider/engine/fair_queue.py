@@ -1,12 +1,12 @@
-"""Who of those that wait is next: fair shares between tenants; priority, and age, within one.
+"""The order of waiting requests: fair shares between tenants; priority and age within a tenant.
 
-Between tenants the one that was served least goes first, counted in seconds that steps have taken for it. A tenant
-that comes back starts level with the least served of the others: time away earns nothing. (The virtual token counter of
-Sheng et al. 2024, "Fairness in serving large language models", with time in place of tokens: a source of drafts may
-take as long for a token as the target for a hundred.)
+The tenant served least goes first, measured in seconds of steps. A tenant that returns starts level with the least
+served of the others: absence earns nothing. This is the virtual token counter of Sheng et al. 2024, "Fairness in
+serving large language models", with time instead of tokens, because a draft source may take as long for one token as
+the target for a hundred.
 
-Within a tenant lower priorities go first, then earlier arrivals; but every ``AGED``-th place goes to the request that
-has waited longest, whatever its priority. So behind m earlier ones a request has a place after at most
+Within a tenant, lower priority values go first, then earlier arrivals. Every ``AGED``-th place goes to the request that
+has waited longest, whatever its priority. So a request with m earlier requests gets a place after at most
 ``AGED * (m + 1)`` others of its tenant. Plain Python, without a clock.
 """
 
@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
-AGED = 4  # of so many places one goes by age
+AGED = 4  # one of this many places goes by age
 
 
 class Queueable(Protocol):
-    """What the queue needs to know of a request."""
+    """A request, as far as the queue sees it."""
 
     @property
     def id(self) -> str: ...
@@ -40,9 +40,9 @@ R = TypeVar("R", bound=Queueable)
 
 @dataclass(order=True)
 class Entry(Generic[R]):
-    """A request with its rank in its tenant: the least goes first, and loses its place last."""
+    """A request with its rank in its tenant: the lowest goes first, and loses its place last."""
 
-    young: bool  # False once it has a place by age, which it then keeps
+    young: bool  # False once it got a place by age; it then keeps its rank
     priority: int
     arrival: int
     request: R = field(compare=False)
@@ -51,13 +51,13 @@ class Entry(Generic[R]):
 
 @dataclass
 class _Share(Generic[R]):
-    """One tenant's part."""
+    """The queue and counts of one tenant."""
 
     served: float = 0.0  # seconds
     running: int = 0
     places: int = 0  # given so far
     waiting: list[Entry[R]] = field(default_factory=list)  # a heap
-    oldest: Entry[R] | None = None  # of those, once it has been looked for
+    oldest: Entry[R] | None = None  # the cached oldest waiting entry
 
     @property
     def active(self) -> bool:
@@ -65,7 +65,7 @@ class _Share(Generic[R]):
 
     @property
     def first(self) -> Entry[R]:
-        """Whose turn it is."""
+        """The tenant's next entry."""
         if self.places % AGED < AGED - 1:
             return self.waiting[0]
         if self.oldest is None:
@@ -74,7 +74,7 @@ class _Share(Generic[R]):
 
 
 class FairQueue(Generic[R]):
-    """Waiting requests, and what the tenants of running ones have had."""
+    """Waiting requests, and the time served to every tenant."""
 
     def __init__(self) -> None:
         self._shares: dict[str, _Share[R]] = {}
@@ -96,14 +96,14 @@ class FairQueue(Generic[R]):
         self._arrivals += 1
 
     def next(self) -> Entry[R] | None:
-        """Who should have the next place."""
+        """The entry that gets the next place; None if none waits."""
         shares = [share for share in self._shares.values() if share.waiting]
         if not shares:
             return None
         return min(shares, key=lambda share: (share.served, share.running, share.first.arrival)).first
 
     def take(self, entry: Entry[R]) -> None:
-        """The entry that is next has a place."""
+        """Give the next entry its place."""
         share = self._shares[entry.request.tenant]
         if entry is not share.waiting[0]:
             entry.young = False
@@ -112,36 +112,36 @@ class FairQueue(Generic[R]):
         share.places += 1
 
     def put_back(self, entry: Entry[R]) -> None:
-        """An entry has lost its place."""
+        """Return a preempted entry to the queue."""
         share = self._shares[entry.request.tenant]
         heapq.heappush(share.waiting, entry)
         share.oldest = None
         share.running -= 1
 
     def ended(self, entry: Entry[R]) -> None:
-        """An entry with a place needs it no more."""
+        """An entry with a place has ended."""
         self._shares[entry.request.tenant].running -= 1
 
     def charge(self, tenant: str, seconds: float) -> None:
-        """A step has taken so long for a tenant."""
+        """Charge a tenant for the seconds that a step took for it."""
         if tenant in self._shares:
             self._shares[tenant].served += seconds
 
     @property
     def tenants(self) -> list[str]:
-        """Those with requests that wait or run."""
+        """The tenants with waiting or running requests."""
         return [tenant for tenant, share in self._shares.items() if share.active]
 
     def served(self, tenant: str) -> float:
-        """Seconds that a tenant has had; only differences mean something."""
+        """The seconds served to a tenant; only differences are meaningful."""
         return self._shares[tenant].served
 
     def has_place(self, tenant: str) -> bool:
-        """Whether any request of the tenant has one."""
+        """Whether any request of the tenant has a place."""
         return self._shares[tenant].running > 0
 
     def remove(self, request_id: str) -> R | None:
-        """Forget a request that waits."""
+        """Remove a waiting request and return it; None for an unknown id."""
         for share in self._shares.values():
             for entry in share.waiting:
                 if entry.request.id == request_id:

@@ -12,10 +12,10 @@ from outrider.utils.turns import TurnLock
 
 
 class EngineLoop:
-    """Steps an engine while somebody waits for its tokens, in any number of threads.
+    """Steps an engine while any of its callers' threads waits for tokens.
 
-    Whoever steps it does so for all: tokens of other open requests are kept until they are asked for. Threads take
-    turns, so that requests of several run side by side; ``EngineThread`` is for those that must not wait for a step.
+    A step runs all open requests; other requests' tokens are kept until their callers ask for them. Threads take turns,
+    so that their requests run side by side. For callers that must not block during a step, use ``EngineThread``.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -23,7 +23,7 @@ class EngineLoop:
         self._closed: EngineDeadError | None = None
         self._inboxes: dict[str, deque[StepOutput]] = {}
         self._turn = TurnLock()
-        self._left: deque[str] = deque()  # requests that nobody wants any more, to abort before the next step
+        self._left: deque[str] = deque()  # abandoned requests, to abort before the next step
 
     @property
     def engine(self) -> Engine:
@@ -46,14 +46,14 @@ class EngineLoop:
             self._step()
 
     def finish(self, request: Request) -> list[StepOutput]:
-        """What a request has given; it leaves the engine, ended or not."""
+        """Remove a request from the engine, ended or not, and return its remaining tokens."""
         with self._turn:
             self._abort_left()
             self.engine.abort(request.id)
             return list(self._inboxes.pop(request.id, ()))
 
     def run(self, requests: Sequence[Request], after_step: Callable[[], None]) -> list[list[StepOutput]]:
-        """Run requests side by side to their ends, and return what each gave."""
+        """Run requests side by side to their ends, and return the tokens of each."""
         try:
             for request in requests:
                 self.start(request)
@@ -65,7 +65,7 @@ class EngineLoop:
         return given
 
     def stream(self, request: Request) -> Iterator[StepOutput]:
-        """A request's tokens as they are committed; it is aborted when nobody wants more of them."""
+        """A request's tokens as they are committed; closing the iterator aborts the request."""
         self.start(request)
         inbox = self._inboxes[request.id]
         try:
@@ -81,7 +81,7 @@ class EngineLoop:
             raise request.error
 
     def close(self, error: EngineDeadError) -> None:
-        """Abort all requests and let go of the engine; whoever asks for more afterwards gets ``error``."""
+        """Abort all requests and release the engine; later calls raise ``error``."""
         with self._turn:
             for request_id in self._inboxes:
                 self.engine.abort(request_id)
@@ -99,7 +99,7 @@ class EngineLoop:
                 self._step()
 
     def _leave(self, request: Request) -> None:
-        """Abort a request. A stream that is collected as garbage may be so within a step, which is not waited for."""
+        """Abort a request, without waiting for a step: a stream may be garbage-collected within one."""
         self._left.append(request.id)
         if self._turn.take_if_free():
             try:

@@ -1,4 +1,4 @@
-"""The caches of target and draft as the scheduler sees them, and how large they may be."""
+"""The caches of target and draft models: allocation to requests, and the division of memory."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ from outrider.verify.shapes import max_depth, max_nodes
 
 BLOCK_SIZE = CacheSpec.block_size
 """Tokens in a block of the paged cache."""
-SHARE_FOR_CACHE = 0.6  # of the memory that is available once weights are loaded; the rest is for activations
+SHARE_FOR_CACHE = 0.6  # share of the memory available after loading weights; the rest is for activations
 
 
 class CacheMemory:
-    """Gives requests their slots and rows in the target's cache, and alone says how many of their tokens it holds.
+    """Gives requests their slots and rows in the target's cache, and alone sets ``num_computed_tokens``.
 
-    A draft model's cache is filled lazily and never holds more of a request than the target's, so that admission
-    counts the smaller of the two.
+    A draft model's cache is filled lazily and never holds more tokens of a request than the target's, so admission
+    takes the minimum of their free rows.
     """
 
     def __init__(self, target: KVCache, draft_caches: Callable[[], Sequence[KVCache]]) -> None:
-        """``draft_caches``: those of the draft models at this time, as draft models are loaded when first used."""
+        """``draft_caches``: the current caches of draft models, which are loaded on first use."""
         self.target, self._draft_caches = target, draft_caches
 
     def caches(self) -> list[KVCache]:
-        """The target's, then those of draft models."""
+        """The target's cache, then the draft models'."""
         return [self.target, *self._draft_caches()]
 
     def free_kv_tokens(self) -> int:
-        """Rows that new and running requests can still take: the smaller of target's and draft's."""
+        """The free rows for new and running requests: the minimum over all caches."""
         return min(cache.free_tokens() for cache in self.caches())
 
     def admit(self, request: Request) -> bool:
-        """Give the request a slot, with what is cached of its beginning, if there is room for it to start."""
+        """Give the request a slot and its cached prefix if there is room for it; returns whether it has a slot now."""
         first = request.prefix_leader
         if first is not None and first.slot is not None and first.num_computed_tokens < len(first.prompt) - 1:
-            return False  # its twin is still reading the prompt they share: wait, and find it in the cache
+            return False  # the leader is still reading the shared prompt: wait, and find it in the cache
         if not self.target.can_allocate() or self.free_kv_tokens() == 0:
             return False
         if first is not None and not first.prompt_report.wants_logprobs:
             request.prompt_report.logprobs = first.prompt_report.logprobs
         reads_all = request.prompt_report.wants_logprobs or request.prompt_report.wants_embedding
-        reusable = () if reads_all else request.prefix_keys  # what is cached has neither logits nor hidden states
+        reusable = () if reads_all else request.prefix_keys  # cached rows have neither logits nor hidden states
         request.slot = self.target.allocate(reusable, request.prefix_salt)
         request.num_computed_tokens = self.target.length(request.slot)
         request.admitted()
         return True
 
     def reserve(self, request: Request, num_tokens: int) -> bool:
-        """Set aside rows for a step, if there are so many."""
+        """Reserve ``num_tokens`` rows for a step; returns whether they were free."""
         assert request.slot is not None
         if not self.target.can_extend(request.slot, num_tokens):
             return False
@@ -66,7 +66,7 @@ class CacheMemory:
         return True
 
     def keep(self, request: Request, num_tokens: int) -> None:
-        """The next ``num_tokens`` tokens of a prompt have been read."""
+        """Record that the next ``num_tokens`` tokens of a prompt have been read."""
         assert request.slot is not None
         self._computed(request, request.num_computed_tokens + num_tokens)
 
@@ -80,9 +80,9 @@ class CacheMemory:
         self._computed(request, min(base + len(path), len(request.tokens) - 1))
 
     def keep_rows(self, request: Request, base: int, rows: Sequence[int]) -> None:
-        """Keep the rows before ``base``, and ``base + i`` for each of ``rows`` in ascending order, side by side."""
+        """Keep the rows before ``base``, and ``base + i`` for each i of ``rows`` (ascending), made contiguous."""
         assert request.slot is not None
-        still = next((i for i, row in enumerate(rows) if row != i), len(rows))  # these stay where they are
+        still = next((i for i, row in enumerate(rows) if row != i), len(rows))  # the first ``still`` rows stay in place
         self.target.keep_path(request.slot, base + still, [row - still for row in rows[still:]])
         self._computed(request, base + len(rows))
 
@@ -94,7 +94,7 @@ class CacheMemory:
         request.num_computed_tokens = 0
 
     def evict(self, request: Request) -> None:
-        """Release a request's rows; those of verified tokens stay findable until they are needed elsewhere."""
+        """Release a request's rows; rows of verified tokens stay in the prefix cache until their memory is needed."""
         assert request.slot is not None
         if request.error is not None:
             self.target.zero(request.slot)
@@ -104,7 +104,7 @@ class CacheMemory:
         request.slot, request.num_computed_tokens = None, 0
 
     def _computed(self, request: Request, count: int) -> None:
-        """So many of its tokens are in the cache now. They are published whole blocks at a time, and at the end."""
+        """Set the number of cached tokens; publishes them after each whole block."""
         block = self.target.pool.block
         more_blocks = count // block > request.num_computed_tokens // block
         request.num_computed_tokens = count
@@ -112,15 +112,15 @@ class CacheMemory:
             self._publish(request, request.slot)
 
     def _publish(self, request: Request, slot: int) -> None:
-        """Offer the rows of verified tokens to later requests that begin with the same ones."""
-        if request.prompt_report.wants_embedding:  # a text to embed is hardly the beginning of another
+        """Put the rows of verified tokens into the prefix cache, for later requests."""
+        if request.prompt_report.wants_embedding:  # a text to embed is rarely a prefix of another
             return
         self.target.publish_prefix(slot, request.prefix_keys[: request.num_computed_tokens], request.prefix_salt)
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes set aside before the first request, and the tokens the pools hold."""
+    """The bytes reserved before the first request, and the tokens of the cache."""
 
     target_weights: int
     draft_weights: int
@@ -134,7 +134,7 @@ class MemoryPlan:
         return self.target_weights + self.draft_weights + self.target_pool + self.draft_pool + self.activations
 
     def cache_spec(self, config: EngineConfig, max_seq_len: int) -> CacheSpec:
-        """The target's cache; a contiguous one has as many places of full length as the plan has room for."""
+        """The target's cache. A contiguous cache has as many slots of full length as fit into the plan."""
         places = config.max_batch_size
         if config.kv_cache == "contiguous":
             places = min(places, self.kv_tokens // max_seq_len)
@@ -157,7 +157,7 @@ class MemoryPlan:
         )
 
     def lines(self) -> list[str]:
-        """The budget for people."""
+        """The budget as a table, one line per part."""
         parts = {
             "target weights": self.target_weights,
             "draft weights": self.draft_weights,
@@ -170,7 +170,7 @@ class MemoryPlan:
 
 
 def available_bytes(device: Any) -> int:
-    """Memory of the device that can be had now, without swapping."""
+    """The free memory of the device now, without swapping, in bytes."""
     if str(device) != "cpu":
         return int(extension("backends", "torch").free_memory(device))
     meminfo = Path("/proc/meminfo")
@@ -182,7 +182,7 @@ def available_bytes(device: Any) -> int:
 
 
 class Sized(Protocol):
-    """A model, as far as memory goes."""
+    """A model, as far as the memory plan sees it."""
 
     @property
     def config(self) -> ModelConfig: ...
@@ -198,7 +198,7 @@ class Sized(Protocol):
 
 
 def row_bytes(model: Sized) -> int:
-    """Cache bytes of one token: keys and values of every layer."""
+    """The cache bytes of one token: keys and values of every layer."""
     c = model.config
     return token_bytes(layers=c.num_layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=model.cache_dtype)
 
@@ -213,15 +213,15 @@ def plan_memory(
 ) -> MemoryPlan:
     """Divide ``available`` bytes between the caches; weights are in memory already.
 
-    The contiguous cache has a place of full length for each of ``max_batch_size`` requests, or as many as fit; the
-    paged cache takes ``kv_tokens``, or as many as a full batch could use.
+    The contiguous cache has a slot of full length for each of ``max_batch_size`` requests, or as many as fit. The
+    paged cache has ``kv_tokens`` tokens, by default enough for a full batch, or as many as fit.
 
     Args:
         head_weights: bytes of trained heads.
-        head_row: bytes that trained heads cache of one token.
+        head_row: bytes per token in the caches of trained heads.
 
     Raises:
-        CapacityError: not even one sequence of full length fits, or the pool asked for does not.
+        CapacityError: not even one sequence of full length fits, or ``kv_tokens`` does not fit.
     """
     c, max_seq_len = target.config, target.config.max_seq_len
     per_token, per_draft_token = row_bytes(target), sum(row_bytes(draft) for draft in drafts) + head_row

@@ -1,4 +1,4 @@
-"""How long a step may take, and how many rows that is: measured, as machines and models differ by thousands."""
+"""Limits the time of a step, and converts it into rows by measurement: machines and models differ a thousandfold."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from outrider.engine.runner import ScheduledRequest
 from outrider.utils.row_cost import WEIGHT, RowCost
 
 STEP_SECONDS = 0.5
-"""That a step is planned to take at most while another tenant has requests."""
+"""The longest planned step while several tenants have requests."""
 ALONE_SECONDS = 2.0
-"""The same while a tenant is alone: another may come at any time. Where there are no tenants, nothing is planned."""
-_DRAFTING = 0.5  # of a step's seconds, at most
+"""The longest planned step with one tenant, as another may come at any time. Without tenants there is no limit."""
+_DRAFTING = 0.5  # the largest share of a step's seconds for drafting
 
 
 class Pace:
-    """The plan of a step's time, from what the steps before it took."""
+    """Plans the time of a step from the times of earlier steps."""
 
     def __init__(self) -> None:
-        self.cost = RowCost()  # of steps of the engine without their drafting
-        self._drafting = 0.0  # seconds at most, lately
+        self.cost = RowCost()  # of the engine's steps without drafting
+        self._drafting = 0.0  # decaying maximum of the seconds of drafting
         self.step = math.inf
-        """Seconds that this step may take."""
+        """The seconds that this step may take."""
 
     def begin(self, *, shared: bool, named: bool) -> int | None:
-        """Plan a step: its rows at most, or None for any number.
+        """Plan a step: the most rows, or None for no limit.
 
         Args:
-            shared: requests of several tenants wait or run.
-            named: there are tenants at all.
+            shared: whether requests of several tenants wait or run.
+            named: whether any request has a tenant.
         """
         self.step = STEP_SECONDS if shared else ALONE_SECONDS if named else math.inf
         if self.step == math.inf:
@@ -39,18 +39,18 @@ class Pace:
 
     @property
     def drafting(self) -> float:
-        """Seconds that drafts may take in this step."""
+        """The seconds that drafting may take in this step."""
         return _DRAFTING * self.step
 
     def end(self, rows: int, drafting: float, others: float) -> None:
-        """A step has ended that computed so many rows; seconds of its drafting, and of all else."""
+        """A step has ended: the rows computed, its seconds of drafting, and its other seconds."""
         self._drafting = max(drafting, self._drafting + WEIGHT * (drafting - self._drafting))
         if rows:
             self.cost.observe(rows, others)
 
 
 class StepTimes:
-    """What a step takes, and for whom: drafting as it was measured for each request, all else by their rows."""
+    """Divides a step's time between requests: drafting as measured for each request, the rest by rows."""
 
     def __init__(self, clock: Callable[[], float], requests: Sequence[Request]) -> None:
         self._clock, self._began = clock, clock()
@@ -63,7 +63,7 @@ class StepTimes:
     def ended(
         self, scheduled: Sequence[ScheduledRequest], charge: Callable[[str, float], None]
     ) -> tuple[int, float, float]:
-        """Charge each tenant its seconds; the step's rows, and the seconds of its drafting and of all else."""
+        """Charge each tenant its seconds; returns the step's rows, seconds of drafting, and other seconds."""
         others = self._clock() - self._drafted
         rows = [
             each.num_tokens * (PROMPT_LOGITS_COST if each.wants_prompt_logits else 1) + len(each.draft)

@@ -1,4 +1,4 @@
-"""What an engine refuses before it queues a request."""
+"""The checks of a request before an engine queues it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from outrider.verify.distribution import check_ids, check_token_ids
 def check_request(
     request: Request, max_seq_len: int, vocab_size: int, drafters: Collection[str], eos: Collection[int]
 ) -> None:
-    """Refuse what cannot be served.
+    """Refuse a request that cannot be served.
 
     Args:
         drafters: names of the loaded draft sources.
         eos: the model's end-of-text ids.
 
     Raises:
-        InvalidRequestError: its prompt is empty or too long, it names tokens the model does not have, or its options
-            leave no token that could come first.
-        ConfigError: its draft source is not loaded.
+        InvalidRequestError: the prompt is empty or too long, a token id is outside the vocabulary, or the options
+            allow no first token.
+        ConfigError: the draft source is not loaded.
     """
     if not request.prompt:
         raise InvalidRequestError("the prompt is empty: give at least one token", param="prompt")
@@ -48,7 +48,7 @@ def check_request(
 
 
 def _check_some_token_is_possible(params: SamplingParams, vocab_size: int, eos: Collection[int]) -> None:
-    """As ``core.logits_processors.apply_masks_`` would find for the first token; a grammar is another matter."""
+    """Refuse options with which ``apply_masks_`` would exclude every first token; grammars are not considered."""
     if params.allowed_token_ids is None and not params.banned_token_ids and not params.min_tokens:
         return
     allowed = range(vocab_size) if params.allowed_token_ids is None else params.allowed_token_ids

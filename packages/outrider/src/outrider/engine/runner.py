@@ -21,9 +21,9 @@ from outrider.verify.tree import ancestor_mask, longest_first
 
 
 class ScheduledRequest:
-    """A request's part in a step: ``num_tokens`` of its pending tokens and a draft behind the last of them.
+    """A request's rows in a step: ``num_tokens`` of its pending tokens, and a draft after the last of them.
 
-    What it says of the request is as of its scheduling, and does not change when tokens are committed.
+    Its attributes describe the request at scheduling time, and do not change when tokens are committed.
     """
 
     def __init__(self, request: Request, num_tokens: int, draft: Draft) -> None:
@@ -31,7 +31,7 @@ class ScheduledRequest:
         self.reaches_end = num_tokens == request.num_pending_tokens
         """Whether the pass includes the request's last token, so that the next one can be drawn."""
         self.wants_prompt_logits = request.prompt_report.wants_logprobs
-        """Whether the rows of all its prompt tokens need logits."""
+        """Whether all rows of prompt tokens need logits."""
 
     @property
     def decides(self) -> bool:
@@ -40,31 +40,31 @@ class ScheduledRequest:
 
     @property
     def adapter(self) -> int | None:
-        """Where the request's adapter is."""
+        """The index of the request's adapter; None without one."""
         return self.request.input.adapter
 
     @cached_property
     def node_order(self) -> Sequence[int]:
-        """The draft's nodes as they are packed: the longest path first, as attention reads a path in one piece
-        straight from the cache, and gathers the others' keys (``kernels.attention``)."""
+        """The draft's nodes in packed order, the longest path first: attention reads a contiguous path straight from
+        the cache, and gathers the keys of other nodes (``kernels.attention``)."""
         return range(len(self.draft)) if self.draft.is_chain else longest_first(self.draft.parents)
 
     @cached_property
     def node_index(self) -> Sequence[int]:
-        """Where among the packed nodes each node of the draft is."""
+        """The packed index of each node of the draft."""
         if self.draft.is_chain:
             return self.node_order
         return [index for _, index in sorted((node, index) for index, node in enumerate(self.node_order))]
 
     @property
     def num_logit_rows(self) -> int:
-        """Rows that need logits: the last token's and the draft's, or all of a prompt's if they were asked for."""
+        """The number of rows that need logits: the last token's and the draft's, or a prompt's if requested."""
         if self.wants_prompt_logits:
             return self.num_tokens + len(self.draft)
         return 1 + len(self.draft) if self.reaches_end else 0
 
     def pack_path(self, path: Sequence[int]) -> Sequence[int]:
-        """Where among the packed nodes those of an accepted path are."""
+        """The packed indices of an accepted path's nodes."""
         return path if self.draft.is_chain else [self.node_index[node] for node in path]
 
     def sequence_input(self) -> SequenceInput:
@@ -100,21 +100,21 @@ class ScheduledRequest:
         )
 
     def _mask(self) -> NDArray[np.bool_]:
-        """bool [n, n]: nodes, as they are packed, see their own ancestors, and all pending tokens."""
+        """bool [n, n] in packed order: each node attends to itself and its ancestors (and to all pending tokens)."""
         parents, index = self.draft.parents, self.node_index
         return ancestor_mask([-1 if parents[node] < 0 else index[parents[node]] for node in self.node_order])
 
 
 @dataclass(frozen=True)
 class TargetOutput:
-    """What a forward pass gave one request."""
+    """The results of a forward pass for one request."""
 
-    logits: Array  # [R, vocab], of all requests of the pass; those of a draft in its own order
+    logits: Array  # [R, vocab], of all requests of the pass; a draft's rows in the draft's order
     largest: BatchArgmax  # of these logits
-    first: int  # the row of the request's last token, where the pass reaches it; those of its draft follow
-    prompt_logits: Array | None  # [num_tokens, vocab], where log-probabilities of the prompt were asked for
-    features: Array | None  # [num_tokens + len(draft), len(feature_layers) * d]; nodes as they are packed
-    feature_layers: tuple[int, ...]  # layers whose features these are, side by side; none: no features
+    first: int  # the row of the request's last token, if the pass includes it; the draft's rows follow
+    prompt_logits: Array | None  # [num_tokens, vocab], if the prompt's log-probabilities are requested
+    features: Array | None  # [num_tokens + len(draft), len(feature_layers) * d]; nodes in packed order
+    feature_layers: tuple[int, ...]  # the layers of ``features``, concatenated by column; (): no features
 
 
 def run_target(
@@ -124,18 +124,18 @@ def run_target(
     vocab_size: int,
     feature_layers: tuple[int, ...] = (),
 ) -> list[TargetOutput]:
-    """Feed every request's tokens and drafts.
+    """One forward pass over every request's tokens and drafts.
 
     Args:
-        vocab_size: columns of logits from there on are padding.
-        feature_layers: layers whose features are wanted of all rows.
+        vocab_size: later columns of logits are padding.
+        feature_layers: the layers whose features are returned for all rows.
     """
     batch = pack([each.sequence_input() for each in scheduled], features=feature_layers)
     inputs = _inputs(model, batch.token_ids, scheduled)
     out = model.forward(batch if inputs is None else replace(batch, inputs=inputs), cache)
     largest = BatchArgmax(out.logits, vocab_size)
     found: list[TargetOutput] = []
-    scored = row = 0  # rows with logits, and all rows, of the requests before
+    scored = row = 0  # rows with logits, and all rows, of earlier requests
     for each in scheduled:
         before = each.num_tokens if each.wants_prompt_logits else 0
         prompt = out.logits[scored : scored + before] if before else None
@@ -148,7 +148,7 @@ def run_target(
 
 
 def _inputs(model: Model, token_ids: Sequence[int], scheduled: Sequence[ScheduledRequest]) -> Floats | None:
-    """float32 [T, d]: the tokens' embeddings, but what their input has in place of them; None: no input has."""
+    """float32 [T, d]: the tokens' embeddings, replaced where an input source has rows; None if none has."""
     inputs: Floats | None = None
     first = 0
     for each in scheduled:

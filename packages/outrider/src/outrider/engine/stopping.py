@@ -1,4 +1,4 @@
-"""When a request ends, and the text it shows: stop strings cut exactly, even inside an accepted draft."""
+"""Stop strings and the text of an output: a stop string cuts exactly, even inside an accepted draft."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Detokenizer(Protocol):
 
 
 class StopStrings:
-    """Passes text through until one of the strings appears; holds back what might become one.
+    """Passes text through until a stop string appears; holds back text that may be the start of one.
 
     ::
 
@@ -30,9 +30,9 @@ class StopStrings:
         self.found: str | None = None
 
     def push(self, text: str, *, armed: bool = True) -> str:
-        """Text that may be shown now. Nothing more comes once a stop string is found.
+        """The text that can be shown now; empty once a stop string is found.
 
-        ``armed=False`` lets text pass unseen, for output still shorter than ``min_tokens``.
+        ``armed=False`` passes text unchecked, for output still shorter than ``min_tokens``.
         """
         if not self._stop or self.found is not None:
             return "" if self.found is not None else text
@@ -55,24 +55,24 @@ class StopStrings:
 
 
 class OutputText:
-    """The text of an output, as its tokens come."""
+    """The text of an output, extended token by token."""
 
     def __init__(self, detokenizer: Detokenizer | None, stop: Sequence[str]) -> None:
-        """Without a ``detokenizer`` there is no text."""
+        """``detokenizer``: None for an output without text."""
         self.detokenizer, self.text = detokenizer, ""
         self._stop_strings = StopStrings(stop)
 
     @property
     def stop_string(self) -> str | None:
-        """The stop string that ended the output, if one did."""
+        """The stop string that ended the output, or None."""
         return self._stop_strings.found
 
     def push(self, token: int, *, armed: bool) -> str:
-        """The text that a token shows; ``armed``: whether a stop string ends the output."""
+        """The text that a token adds; ``armed``: whether a stop string ends the output."""
         return self._show("" if self.detokenizer is None else self.detokenizer.push([token]), armed=armed)
 
     def finish(self, *, armed: bool) -> str:
-        """The text still held back at the end, which may yet complete a stop string."""
+        """The text still held back at the end, which may complete a stop string."""
         shown = self._show("" if self.detokenizer is None else self.detokenizer.flush(), armed=armed)
         if self.stop_string is None:
             held = self._stop_strings.flush()

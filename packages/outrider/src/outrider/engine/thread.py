@@ -16,20 +16,19 @@ from outrider.utils.turns import TurnLock, exits
 logger = logging.getLogger(__name__)
 
 Event = list[StepOutput] | BaseException | None
-"""What one step gave a request, in order; or why the request ended early; or None, after its last token."""
+"""A request's tokens from one step; or the error that ended the request; or None after its last token."""
 Listener = Callable[[Event], None]
 
-MAX_FAILED_STEPS = 3  # in a row, with no request served between them: the fault is then the engine's
+MAX_FAILED_STEPS = 3  # in a row, without an ended request between them: then the engine itself is at fault
 
 
 class EngineThread:
     """Steps an engine while it is busy and sleeps while it is not.
 
-    Listeners are called on this thread and must not block. A step that raises ends the requests that were running,
-    each with that error, and the next ones are served. The thread dies of what an engine cannot recover from (its
-    caches no longer add up, a process that ran a share of the model is gone, ``MAX_FAILED_STEPS`` failures in a row, an
-    exception that is no ``Exception``). Then
-    everyone who waits, or comes later, gets an ``EngineDeadError``, and ``on_death`` is called.
+    Listeners are called on this thread and must not block. A step that raises ends all open requests with its error,
+    and later requests are served. The thread dies of errors without recovery: inconsistent caches, the loss of a
+    process that ran a share of the model, ``MAX_FAILED_STEPS`` failures in a row, or an exception that is no
+    ``Exception``. Then ``on_death`` is called, and all open and later requests get an ``EngineDeadError``.
     """
 
     def __init__(self, engine: Engine, *, on_death: Callable[[BaseException], None] = lambda error: None) -> None:
@@ -40,7 +39,7 @@ class EngineThread:
         self._listeners: dict[str, Listener] = {}
         self._requests: dict[str, Request] = {}
         self._failed_steps = 0
-        self._turn = TurnLock()  # nobody else wants it, until the interpreter exits
+        self._turn = TurnLock()  # contended only when the interpreter exits
         self.death: EngineDeadError | None = None
         self._thread = threading.Thread(target=self._run, name="outrider-engine", daemon=True)
         self._thread.start()
@@ -50,7 +49,7 @@ class EngineThread:
         return self.death is None and self._thread.is_alive()
 
     def submit(self, request: Request, listener: Listener) -> None:
-        """Queue a request. What ``Engine.add`` refuses reaches the listener as an error."""
+        """Queue a request. An error of ``Engine.add`` is passed to the listener."""
         with self._gate:
             if self.death is None:
                 self._engine.expect(request.tenant)
@@ -59,11 +58,11 @@ class EngineThread:
         listener(self.death)
 
     def drop(self, request_id: str) -> None:
-        """Forget a request before the next step; unknown ids are ignored."""
+        """Abort a request before the next step; unknown ids are ignored."""
         self._commands.put(lambda: self._drop(request_id))
 
     def call(self, work: Callable[[], None]) -> None:
-        """Do something between two steps; what it raises is logged, and harms nothing."""
+        """Call ``work`` between two steps; its exceptions are logged only."""
 
         def guarded() -> None:
             try:
@@ -88,7 +87,7 @@ class EngineThread:
         except BaseException as error:
             logger.critical("the engine has stopped", exc_info=error)
             try:
-                self._on_death(error)  # first, so that whoever hears of it below and tries again finds it known
+                self._on_death(error)  # first, so that listeners told below, when they retry, find it known
             finally:
                 stopped = EngineDeadError(f"the engine has stopped ({type(error).__name__}): restart it")
                 self._die(error if isinstance(error, EngineDeadError) else stopped)
@@ -96,7 +95,7 @@ class EngineThread:
             self._die(EngineDeadError("the engine was closed: start a new one"))
 
     def _obey(self) -> bool:
-        """Run commands, waiting for one if there is nothing else to do; False to stop."""
+        """Run the queued commands, waiting for one while the engine is idle; False to stop."""
         while not self._engine.busy or not self._commands.empty():
             command = self._commands.get()
             if command is None:
@@ -131,7 +130,7 @@ class EngineThread:
             return
         try:
             self._engine.add(request)
-        except OutriderError as error:  # its own fault: nobody else hears of it
+        except OutriderError as error:  # an error of this request alone
             listener(error)
         else:
             self._requests[request.id], self._listeners[request.id] = request, listener
@@ -147,7 +146,7 @@ class EngineThread:
             self._drop(request_id)
 
     def _die(self, death: EngineDeadError) -> None:
-        """Tell everyone, those in the queue too; the engine itself is not touched any more."""
+        """Tell all listeners, including queued requests'; the engine is not used any more."""
         with self._gate:
             self.death = death
         for listener in self._listeners.values():

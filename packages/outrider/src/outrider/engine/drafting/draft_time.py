@@ -1,4 +1,4 @@
-"""How much of a step's time is left for drafts."""
+"""The time that is left for drafting in a step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class DraftTime:
-    """Drafts end at a moment that is set when a step begins. It may be set to now from any thread."""
+    """The deadline for drafting, set when a step begins. Any thread may end drafting at once with ``cut``."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -15,20 +15,20 @@ class DraftTime:
         self._asked: dict[str, float] = {}  # when a request last asked for another level
 
     def begin(self, seconds: float) -> None:
-        """A step begins, with so many seconds for drafts."""
+        """A step begins, with ``seconds`` for drafting."""
         self._end = math.inf if seconds == math.inf else self._clock() + seconds
         self._asked.clear()
 
     def cut(self) -> None:
-        """Somebody has come who waits for this step: no further level begins."""
+        """A new request waits for this step: start no further level of a draft."""
         self._end = -math.inf
 
     def left(self) -> float:
-        """Seconds; infinite where nobody waits."""
+        """The seconds left; infinite without a limit."""
         return self._end if math.isinf(self._end) else self._end - self._clock()
 
     def has_level(self, request_id: str) -> bool:
-        """Whether there is time for another level of a request's draft, if that takes as long as the one before."""
+        """Whether time is left for another level of a request's draft that takes as long as the last level."""
         if self._end == math.inf:
             return True
         now = self._clock()

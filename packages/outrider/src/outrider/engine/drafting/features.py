@@ -1,4 +1,4 @@
-"""Which features of the target each request's drafters read, and who gets which."""
+"""Routes the target's features to the drafters that read them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from outrider.engine.request import Request
 from outrider.verify.arrays import Array, columns
 
 Layers = tuple[int, ...]
-"""Layer counts, ascending: the features are the residual stream after so many layers."""
+"""Layer numbers from 1, ascending: the features are the residual stream after each of these layers."""
 
 
 class FeatureRouting:
-    """Gives drafters that are ``FeatureReader`` the features they ask for."""
+    """Passes features to drafters that are ``FeatureReader``."""
 
     def __init__(self, drafters: IsolatedDrafters) -> None:
         self._isolated = drafters
-        self._reading: dict[str, list[tuple[str, Layers]]] = {}  # by what requests draft with
+        self._reading: dict[str, list[tuple[str, Layers]]] = {}  # by the requests' ``draft`` option
 
     def layers(self, requests: Sequence[Request]) -> Layers:
-        """All layers whose features drafters of these requests read."""
+        """The layers whose features the drafters of these requests read."""
         wanted = {layer for request in requests for _, layers in self._readers(request) for layer in layers}
         return tuple(sorted(wanted)) if wanted else ()
 
     def forward(self, request: Request, start: int, features: Array, layers: Layers) -> None:
-        """Forward features [n, len(layers) * d] of committed tokens from ``start`` on, to each drafter its own."""
+        """Pass features [n, len(layers) * d] of committed tokens from ``start`` on, its own layers to each drafter."""
         for name, wanted in self._readers(request):
             own = features
             if wanted != layers:

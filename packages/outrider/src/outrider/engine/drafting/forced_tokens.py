@@ -1,4 +1,4 @@
-"""Tokens that a structured output leaves no choice about."""
+"""Drafts of the tokens that a structured output forces."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from outrider.verify.draft import Draft
 
 
 def fill_forced_tokens(request: Request, draft: Draft, room: int) -> Draft:
-    """The draft, or the tokens that the request's grammar forces where the draft does not begin with them.
+    """The draft, or the tokens that the request's grammar forces if the draft does not begin with them.
 
-    Exact under every verifier: the replaced draft could not have been accepted, and the new one, which looks at no
-    noise, is accepted with certainty.
+    Exact under every verifier: the replaced draft had no acceptable token, and the forced tokens, which depend on no
+    noise, are accepted with certainty.
     """
     if request.constraint is None or room == 0:
         return draft

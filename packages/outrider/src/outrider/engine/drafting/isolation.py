@@ -1,4 +1,4 @@
-"""Fault isolation of drafters: whatever one of them does costs speed, never output."""
+"""Fault isolation of drafters: a failing drafter costs speed, never output."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from outrider.verify.draft import Draft
 
 logger = logging.getLogger(__name__)
 
-MAX_SECONDS = 1.0  # that a drafter may take for one call
-MAX_SECONDS_PER_TOKEN = 0.02  # and for each token it sees for the first time: draft models read prompts
-MAX_OVERRUN = 3.0  # seconds beyond that in all, as a busy machine may stall anybody for a second
-MAX_STRIKES = 3  # requests of a tenant and kind that a drafter may fail before it is switched off for all of them
+MAX_SECONDS = 1.0  # allowed for one call of a drafter
+MAX_SECONDS_PER_TOKEN = 0.02  # allowed in addition per token that is new to the drafter: draft models read prompts
+MAX_OVERRUN = 3.0  # seconds over these limits in all, as a busy machine may stall any thread for a second
+MAX_STRIKES = 3  # failures on requests of one tenant and kind until a drafter is switched off for all of them
 
 
 class _Kind(NamedTuple):
-    """What sets requests apart that a drafter may fail from those that it serves: few values, so that strikes count."""
+    """The options of a request on which a drafter's failure may depend: few values, so that strikes add up."""
 
     tree: str  # empty: chains
     greedy: bool
@@ -41,12 +41,12 @@ class _Kind(NamedTuple):
 
 
 class IsolatedDrafters:
-    """The drafters of an engine by name. Nothing that they raise, and no time that they take, reaches the engine.
+    """The drafters of an engine by name. Their exceptions do not reach the engine.
 
-    A drafter that raises, takes too long, or returns what the target cannot score is switched off for the requests at
-    hand; the reason is logged once and kept in their statistics. After ``MAX_STRIKES`` such requests it is switched
-    off for those to come of the same tenant and kind: what one asks for is not for others to feel, and a source that
-    fails on trees, say, goes on to draft chains.
+    A drafter that raises, takes too long, or returns an invalid draft is switched off for the requests of the call. The
+    reason is logged once and kept in the requests' statistics. After ``MAX_STRIKES`` such requests it is switched off
+    for later requests of the same tenant and kind. Other tenants are not affected, and a source that fails on trees
+    still drafts chains.
     """
 
     def __init__(
@@ -58,18 +58,18 @@ class IsolatedDrafters:
         self.drafters = drafters
         self._vocab_size = vocab_size
         self._clock = clock
-        self._seen: dict[tuple[str, str], int] = {}  # (request, drafter) started -> tokens it has drafted behind
+        self._seen: dict[tuple[str, str], int] = {}  # (request, drafter) started -> tokens that the drafter has seen
         self._overrun: defaultdict[tuple[str, str], float] = defaultdict(float)  # seconds (request, drafter) was late
         self._strikes: Counter[tuple[str, str, _Kind]] = Counter()  # by tenant, drafter and kind of request
 
     @property
     def caches(self) -> list[KVCache]:
-        """The caches that draft models in use keep."""
+        """The caches of the draft models in use."""
         in_use = self.drafters.built if isinstance(self.drafters, DrafterRegistry) else self.drafters
         return [cache for drafter in in_use.values() for cache in getattr(drafter, "caches", ())]
 
     def time_drafts(self, name: str) -> DraftingCost | None:
-        """What a drafter's drafts take; None also where it cannot tell."""
+        """See ``Drafter.time_drafts``; None also if that fails."""
         try:
             return self.drafters[name].time_drafts()
         except Exception:  # a drafter may fail in any way
@@ -77,7 +77,7 @@ class IsolatedDrafters:
             return None
 
     def start(self, request: Request) -> None:
-        """Start every drafter of the request but those that have failed too often."""
+        """Start the request's drafters, except those that have failed too often."""
         kind = _Kind.of(request)
         for name in request.speculation.combination.names:
             if self._strikes[request.tenant, name, kind] >= MAX_STRIKES and name not in request.drafts.disabled_sources:
@@ -87,7 +87,7 @@ class IsolatedDrafters:
             self._call(name, [request], lambda drafter: drafter.start(request))
 
     def propose(self, name: str, requests: Sequence[Request], budgets: Sequence[int]) -> dict[str, Draft]:
-        """What a drafter proposes, by request; those after an invalid draft have none."""
+        """A drafter's drafts by request id; requests after an invalid draft have none."""
         drafts: dict[str, Draft] = {}
 
         def call(drafter: Drafter) -> None:
@@ -102,22 +102,22 @@ class IsolatedDrafters:
         return drafts
 
     def ask(self, name: str, request: Request, call: Callable[[Drafter], None]) -> None:
-        """Call a drafter in a way of a decode method's own, for one request."""
+        """Make a decode method's own call of a drafter, for one request."""
         self._call(name, [request], call)
         self._seen[request.id, name] = len(request.tokens)
 
     def observe(self, request: Request, outcome: Outcome) -> None:
-        """Tell every drafter of the request what became of a draft."""
+        """Report a draft's outcome to every drafter of the request."""
         for name in request.speculation.combination.names:
             if not self._is_deaf(name):
                 self._call(name, [request], lambda drafter: drafter.observe([outcome]))
 
     def _is_deaf(self, name: str) -> bool:
-        """Whether a drafter has left ``observe`` as it is, which does nothing."""
+        """Whether a drafter does not override ``observe``, which does nothing."""
         return getattr(getattr(self.drafters.get(name), "observe", None), "__func__", None) is Drafter.observe
 
     def read(self, name: str, request: Request, start: int, features: Array) -> None:
-        """Give a drafter that reads features those of the committed tokens from ``start`` on: [n, layers * d]."""
+        """Pass the features [n, layers * d] of committed tokens from ``start`` on to a drafter that reads features."""
 
         def call(drafter: Drafter) -> None:
             assert isinstance(drafter, FeatureReader)
@@ -126,9 +126,9 @@ class IsolatedDrafters:
         self._call(name, [request], call)
 
     def finish(self, request: Request) -> None:
-        """Release what the drafters hold for the request, also those that were switched off.
+        """Release the drafters' resources for the request, including drafters that were switched off.
 
-        What fails is tried once more, as for want of memory: a place that is not released is lost to all.
+        A failed release (out of memory, say) is tried once more, because its cache slot would be lost to all requests.
         """
         for name in request.speculation.combination.names:
             self._overrun.pop((request.id, name), None)
@@ -141,7 +141,7 @@ class IsolatedDrafters:
                         logger.exception("draft source %r failed to release a request", name)
 
     def switch_off_all(self, request: Request, error: Exception) -> None:
-        """Draft no more for this request; no drafter is blamed for it."""
+        """Stop drafting for this request, without a strike for any drafter."""
         request.drafts.disabled_sources.update(request.speculation.combination.names)
         request.stats.draft_error = f"{type(error).__name__}: {error}"
         logger.warning("drafts switched off for a request: %s", request.stats.draft_error)
@@ -159,7 +159,7 @@ class IsolatedDrafters:
             self._switch_off(name, requests, error)
 
     def _check_time(self, name: str, requests: Sequence[Request], spent: float) -> None:
-        """Raise TimeoutError if a drafter has kept the requests waiting for too long."""
+        """Raise TimeoutError if a drafter has exceeded its time for these requests by more than ``MAX_OVERRUN``."""
         if spent <= MAX_SECONDS:
             return
         allowed = MAX_SECONDS
