@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from outrider.verify.grammar import GrammarCompiler
 
 _HELD = ("tokenizer", "model", "draft_models", "drafters", "engine", "_input_processor", "_loop")
-"""What ``LLM.close`` lets go of."""
+"""The attributes that ``LLM.close`` releases."""
 
 
 _ELSEWHERE = {
@@ -50,16 +50,16 @@ _ELSEWHERE = {
     "beam_search": "LLM.generate with SamplingParams(beam_width=...)",
     "llm_engine": "LLM.engine",
 }
-"""What other libraries call parts of theirs, and where those are here."""
+"""Attributes and methods of other libraries, and their equivalents here."""
 
 
 class LLM:
-    """A target model that drafts ahead of itself.
+    """A target model with its draft sources.
 
         with LLM("smollm2-135m-instruct") as llm:
             print(llm.chat([{"role": "user", "content": "Write a haiku about rivers."}]).text)
 
-    What drafts (``draft``) never changes the output, only how fast it comes; ``draft="none"`` decodes plainly.
+    The draft source (``draft``) changes only the speed, never the output; ``draft="none"`` is plain decoding.
     """
 
     _closed = False
@@ -122,9 +122,9 @@ class LLM:
         return self._closed
 
     def close(self) -> None:
-        """Release the weights and caches; whatever is asked afterwards raises ``EngineDeadError``.
+        """Release the weights and caches; later calls raise ``EngineDeadError``.
 
-        Streams that are still open end with that error too. Closing twice does nothing.
+        Open streams end with that error too. Closing twice does nothing.
         """
         if self._closed:
             return
@@ -143,7 +143,7 @@ class LLM:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Only called for what is not there: before loading has ended, or after ``close``."""
+            """Called for missing attributes only: before loading has ended, or after ``close``."""
             if self._closed and name in _HELD:
                 raise self._closed_error()
             hint = f": use {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
@@ -259,30 +259,30 @@ class LLM:
 
     @cached_property
     def transcriber(self) -> Any:
-        """Makes requests of sounds: a ``Transcriber`` of the distribution that brings sounds.
+        """The ``Transcriber`` that converts sounds to requests.
 
         Raises:
-            MissingExtensionError: it is not installed.
-            InvalidRequestError: this model hears no sound.
+            MissingExtensionError: the distribution for sounds is not installed.
+            InvalidRequestError: the model takes no sounds.
         """
         transcriber = extension("input_sources", "sounds", "transcription")
         return transcriber(self._folder, self.model, self.tokenizer, self._input_processor)
 
     def transcribe(self, sounds: Any, options: Any = None, **more: Any) -> Any:
-        """Write down what is said in a sound, or in each of a list of them at once, with the times it was said.
+        """Transcribe a sound, or each of a list of sounds at once, with time stamps.
 
         Args:
             sounds: a file, its bytes, or a ``Sound`` of samples; or a list of these.
             options: language, task and the thresholds of the recipe (``TranscriptionOptions``).
-            more: ``on_segment`` and ``on_progress`` hear of what is done; ``speculation`` and ``scheduling`` as in
-                ``generate``.
+            more: ``on_segment`` and ``on_progress``, called as the work proceeds; ``speculation`` and ``scheduling`` as
+                in ``generate``.
 
         Returns:
             A ``Transcript``, or a list of them.
 
         Raises:
-            MissingExtensionError: what hears sounds is not installed.
-            InvalidRequestError: the model hears no sound, a file cannot be decoded, or an option is impossible.
+            MissingExtensionError: the distribution for sounds is not installed.
+            InvalidRequestError: the model takes no sounds, a file cannot be decoded, or an option is invalid.
         """
         batch = sounds if isinstance(sounds, list) else [sounds]
         transcripts = self.transcriber.run(batch, options, more, self._loop)
@@ -297,9 +297,9 @@ class LLM:
     def embed(
         self, texts: str | list[int] | Sequence[str | list[int]], **scheduling: Unpack[Scheduling]
     ) -> list[float] | list[list[float]]:
-        """The embedding of a text (or its token ids), or of each of a list of them.
+        """The embedding of a text (or its token ids), or the embeddings of a list of texts.
 
-        As ``/v1/embeddings`` gives it: the mean of the target's last hidden states, of length 1, as ``hidden_size``
+        As in ``/v1/embeddings``: the mean of the target's last hidden states, normalised to norm 1, ``hidden_size``
         numbers. Raises ``InvalidRequestError`` for a text that is empty or too long.
         """
         alone = isinstance(texts, str) or (bool(texts) and isinstance(texts[0], int))
@@ -323,7 +323,7 @@ class LLM:
     ) -> Iterator[StepOutput]:
         """Tokens as they are committed. ``prompt`` is text, token ids or chat messages.
 
-        Leaving the loop early aborts the request, which stays in ``self.last`` with its text and statistics.
+        Leaving the loop early aborts the request. ``self.last`` keeps it, with its text and statistics.
         """
         self.last = self.request(prompt, resolve_alias(params, sampling_params), speculation, **scheduling)
         return self._loop.stream(self.last)
@@ -335,7 +335,7 @@ class LLM:
         speculation: Speculation = None,
         **scheduling: Unpack[RequestOptions],
     ) -> Request:
-        """The checked request of one prompt with one output. Raises InvalidRequestError if more are asked for."""
+        """The checked request of one prompt with one output. Raises InvalidRequestError for ``n`` above 1."""
         params, speculation, rest = request_options(params, speculation, scheduling)
         if params.n != 1:
             raise InvalidRequestError(f"n={params.n} outputs here: one at a time; use generate or chat", param="n")
@@ -358,13 +358,13 @@ class LLM:
             make(replace(params, seed=first.seed + i), speculation, prefix_leader=first, **rest)
             for i in range(1, params.n)
         ]
-        read.input.prepare()  # here, not within a step that others wait for
+        read.input.prepare()  # here, not within a step, which would delay other requests
         return [first, *others]
 
     def read(self, prompt: Prompt | Sequence[Message], **options: Any) -> EncodedPrompt:
-        """A prompt as ``requests`` takes it too: its token ids, with those that its images take.
+        """Encode a prompt: its token ids, including the placeholders of images, and its other input.
 
-        ``options`` are ``cache_salt`` and ``tenant`` of its requests, and ``limits`` of its images.
+        ``options``: ``cache_salt`` and ``tenant`` of its requests, and ``limits`` of its images.
         """
         return self._input_processor.encode_prompt(prompt, **options)
 
@@ -376,7 +376,7 @@ class LLM:
     def _answer(
         self, asked: Sequence[tuple[Any, ...]], alone: bool, scheduling: RequestOptions, progress: bool
     ) -> Output | list[Output]:
-        """Outputs of prompts with their options; ``alone``: of a prompt that no list held."""
+        """The outputs of prompts with their options; ``alone``: whether the prompt was given without a list."""
         requests = [request for one in asked for request in self.requests(*one, **scheduling)]
         outputs = self._run(requests, progress=progress)
         return one_or_all(outputs) if alone else outputs
@@ -389,6 +389,6 @@ class LLM:
 
 
 def _done(requests: Sequence[Request]) -> tuple[int, str]:
-    """How many requests have ended, and how fast all of them came on."""
+    """The number of ended requests, and the tokens per forward pass of all, as text."""
     ended = sum(request.finish_reason is not None or request.error is not None for request in requests)
     return ended, tokens_per_run(request.stats for request in requests)

@@ -31,7 +31,7 @@ class LoRARequest:
 
 
 def parse_lora_modules(given: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
-    """``{"sql": "./sql-adapter"}`` from that, or from ``["sql=./sql-adapter"]``. Raises ConfigError."""
+    """Adapter paths by name, from ``{"sql": "./sql-adapter"}`` or ``["sql=./sql-adapter"]``. Raises ConfigError."""
     if isinstance(given, str):
         given = (given,)
     pairs = given.items() if isinstance(given, Mapping) else [tuple(text.partition("=")[::2]) for text in given]

@@ -1,4 +1,4 @@
-"""What vLLM and transformers call options of ours: the one table of names that are accepted besides our own.
+"""The table of option names of vLLM and transformers that are accepted besides our own.
 
 They ease the first hour with code or a command line written for another library. Using one warns with our name for it
 (``DeprecationWarning``; a command says it in a line), and the table goes with version 1.0: write the name that the
@@ -41,7 +41,7 @@ METHODS: Mapping[str, str] = {
 
 
 def note(alias: str, name: str) -> str:
-    """What is said where an alias is used."""
+    """The warning for the use of an alias."""
     return f"{alias} is another library's name: write {name}, as {alias} goes with Outrider 1.0"
 
 

@@ -30,7 +30,7 @@ class BeamOptions:
 
 
 def check_beams(params: BeamOptions) -> None:
-    """Raises InvalidRequestError for options of beam search that are impossible, or of no use together."""
+    """Raises InvalidRequestError for options of beam search that are invalid or contradict each other."""
     width, groups = params.beam_width, params.num_beam_groups
     require(is_int(width) and 0 <= width <= MAX_WIDTH, "beam_width", width, f"use 1 to {MAX_WIDTH}, or 0 for no beams")
     penalty = params.length_penalty

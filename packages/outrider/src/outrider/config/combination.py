@@ -1,8 +1,8 @@
 """How a request combines draft sources: text in, a checked ``Combination`` out. No torch.
 
 draft = "suffix"                    one source
-draft = "prediction,suffix,ngram"   a cascade: in every step, the first that has something to say
-draft = "suffix/model"              a choice: in every step, the one that has won most so far
+draft = "prediction,suffix,ngram"   a cascade: in every step, the first source that proposes a draft
+draft = "suffix/model"              a choice: in every step, the source with most accepted tokens on average
 draft = "suffix+model"              merged: the drafts of both in one tree
 draft = "prediction,suffix+model"   ``+`` binds more tightly
 draft = "cascade"                   short for CASCADE
@@ -33,19 +33,19 @@ Group = tuple[str, ...]  # sources whose drafts are merged
 
 @dataclass(frozen=True)
 class Combination:
-    """Which sources draft for a request. ``none`` has no groups."""
+    """The draft sources of a request, in groups. ``none`` has no groups."""
 
     groups: tuple[Group, ...]
     best: bool = False  # whether groups are tried in the order of what they won, not in the order given
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Every source, each once."""
+        """The names of all sources, without duplicates."""
         return tuple(chain.from_iterable(self.groups))
 
 
 def is_custom(name: str) -> bool:
-    """Whether a source is named by the module and class it comes from."""
+    """Whether a source is named as ``package.module:Class``."""
     return ":" in name
 
 

@@ -57,7 +57,7 @@ def accept(
     aliases: Mapping[str, str],
     error: type[OutriderError] = ConfigError,
 ) -> dict[str, Any]:
-    """``given`` under the names of ``owner``.
+    """The options ``given``, renamed to the names of ``owner``.
 
     Args:
         known: the names of ``owner``.

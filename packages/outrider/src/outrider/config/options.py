@@ -78,17 +78,17 @@ _NONE_IS_ABSENT = ("speculation", "speculative_config")
 
 
 def engine_config(model: str, **options: Unpack[EngineOptions]) -> EngineConfig:
-    """The configuration that keyword options make.
+    """The configuration from keyword options.
 
-    Each option goes to the class that it belongs to: ``spec_length`` to ``SpeculationParams``, ``dtype`` to
-    ``EngineConfig``. ``speculation`` gives the former all at once.
+    Each option goes to its class: ``spec_length`` to ``SpeculationParams``, ``dtype`` to ``EngineConfig``.
+    ``speculation`` is a whole ``SpeculationParams``.
 
     Args:
         options: ``speculative_config`` is vLLM's: ``method``, ``num_speculative_tokens``, and ``model`` for a draft
             model or a head. ``use_speculative_decoding=False`` is ``draft="none"``; True insists on a source.
 
     Raises:
-        ConfigError: an option is unknown, given twice, or does not go with the others.
+        ConfigError: an option is unknown, given twice, or contradicts another option.
     """
     for name in options:
         if name in {field.name for field in fields(SamplingParams)}:
@@ -116,7 +116,7 @@ def engine_config(model: str, **options: Unpack[EngineOptions]) -> EngineConfig:
 
 
 def draft_of_method(method: str) -> str:
-    """The draft source that vLLM calls ``method``; one that vLLM does not have has our name."""
+    """The draft source for vLLM's ``method``; other names are our sources'."""
     return aliases.METHODS.get(method, method)
 
 
@@ -127,10 +127,10 @@ def from_vllm(config: Mapping[str, Any]) -> dict[str, Any]:
         {"model": "small", "num_speculative_tokens": 4}      {"draft": "model", "draft_model": "small", ...}
         {"method": "eagle3", "model": "folder"}              {"draft": "eagle", "heads": "folder"}
 
-    Methods that vLLM does not have are draft sources of ours.
+    Methods that vLLM does not have are our draft sources.
 
     Raises:
-        ConfigError: it has a key that means nothing here.
+        ConfigError: a key has no equivalent here.
     """
     names = ("method", "model", "num_speculative_tokens")
     given = accept("speculative_config", config, names, {})

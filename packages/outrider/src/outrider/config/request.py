@@ -88,11 +88,11 @@ _ELSEWHERE = {
 def request_options(
     params: Params, speculation: Speculation, options: Mapping[str, Any]
 ) -> tuple[SamplingParams, SpeculationParams | None, Scheduling]:
-    """One request's parameters, in whatever form they were given, and the rest of its ``options``.
+    """One request's parameters, given as objects, dicts or keywords, and the rest of its ``options``.
 
     Raises:
-        InvalidRequestError: an option is unknown, of a wrong kind, or given twice; the message says what to write.
-        ConfigError: the same, of an option of ``SpeculationParams``.
+        InvalidRequestError: an option is unknown, has a wrong type, or is given twice; the message has the remedy.
+        ConfigError: the same for an option of ``SpeculationParams``.
     """
     scheduling = {name: value for name, value in options.items() if name in _SCHEDULING}
     own = {name: value for name, value in options.items() if name not in _SCHEDULING}
@@ -119,7 +119,7 @@ def _made(kind: type[T], value: object, name: str) -> T:
 
 
 def _not_here(name: str, value: object) -> str:
-    """Where the option ``name`` belongs, or which is like it."""
+    """The hint for an unknown option ``name``: where it belongs, or a similar name."""
     if name in _ELSEWHERE:
         return f"{name} is no option of a request: {_ELSEWHERE[name]}"
     if name in _DRAFTING:

@@ -50,7 +50,7 @@ class Engine:
         """``vocab_size``: ids with a meaning; columns of the model's head beyond it are padding.
 
         ``kv_cache`` is made as ``cache`` says, unless it is given because a draft source works in it too.
-        ``measured``: what is known beforehand of how often a draft source is right.
+        ``measured``: the acceptance of draft sources, as measured beforehand.
         ``step_cost``: what steps of the model cost, asked when the first adaptive request drafts; by default it times
         passes for a second.
         ``draft_length`` decides how much is drafted in place of the adaptive length.

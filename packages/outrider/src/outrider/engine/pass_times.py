@@ -33,7 +33,7 @@ def measured_once(
     model: NativeLlamaModel, probes: tuple[tuple[int, ...], ...], time_pass: Callable[[tuple[int, ...]], float],
     measure: Callable[[], PassTimes],
 ) -> PassTimes:  # fmt: skip
-    """What ``measure`` gives, or gave when it was last called for such a model here.
+    """The result of ``measure``, or its kept result for an equal model on this machine.
 
     Args:
         probes: passes that are timed again to compare.
@@ -55,7 +55,7 @@ def measured_once(
 
 
 def _place(model: NativeLlamaModel) -> Path:
-    """The file for models of these sizes and this precision, on this processor with so many threads."""
+    """The file for models of these sizes and this precision, on this processor with this number of threads."""
     facts = (
         repr(model.config), model.implementation, str(model.device), model.precision,
         str(model.cache_dtype), model.weight_bytes, processor_name(), model.context.threads, model.context.isa,
@@ -64,7 +64,7 @@ def _place(model: NativeLlamaModel) -> Path:
 
 
 def _read(path: Path) -> PassTimes:
-    """Empty where there is no such file, or one that holds anything but positive times."""
+    """The times in a file; empty if it is missing or holds anything but positive times."""
     try:
         times = {tuple(map(int, case)): float(seconds) for case, seconds in json.loads(path.read_text())}
     except (OSError, ValueError, TypeError):

@@ -1,1 +1,1 @@
-"""Who drafts for which request, and what becomes of their proposals before the target scores them."""
+"""Asks draft sources for proposals, isolates their faults, and merges proposals before the target scores them."""

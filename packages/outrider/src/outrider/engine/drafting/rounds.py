@@ -38,7 +38,7 @@ class DraftJob:
 
 
 class Drafting:
-    """Asks the drafters of each request, and makes one draft of what they propose.
+    """Asks the drafters of each request, and merges their proposals into one draft.
 
     Drafters that fail are switched off and the others go on (``isolation``); a policy decides how much is drafted
     (``engine.draft_length``).
@@ -116,7 +116,7 @@ class Drafting:
         return not request.adaptive or self.policy.should_continue(request, source, paths)
 
     def observe(self, outcome: Outcome, request: Request) -> None:
-        """Tell the policy what became of a draft, and the drafters of a request that goes on."""
+        """Report a draft's outcome to the policy and, while the request continues, to its drafters."""
         self.policy.observe(request, outcome.committed, outcome.draft, outcome.verdict.path)
         if request.finish_reason is not None:
             return
