@@ -23,7 +23,7 @@ class Adapters:
         self._lock = threading.Lock()  # of loading; requests for adapters that are loaded never wait
 
     def load(self, folders: Mapping[str, str]) -> None:
-        """Load adapters by name. Raises ConfigError if the model takes none, or what ``load_adapter`` raises."""
+        """Load adapters by name. Raises ConfigError if the model supports none, and the errors of ``load_adapter``."""
         for name, folder in folders.items():
             self._load(name, folder)
 
@@ -33,7 +33,7 @@ class Adapters:
 
     @property
     def keys(self) -> dict[str, str]:
-        """What is in each adapter (``Adapter.key``), by name."""
+        """The content key of each adapter (``Adapter.key``), by name."""
         return {name: adapter.key for name, (_, adapter) in self._found.items()}
 
     def find(self, request: LoRARequest) -> Adapter:

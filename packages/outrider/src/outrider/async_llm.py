@@ -135,7 +135,7 @@ class AsyncLLM:
     async def bursts(
         self, requests: Sequence[Request], *, backlog: int | None = None
     ) -> AsyncGenerator[tuple[int, list[StepOutput]]]:
-        """What each step gave each of several requests: (index, tokens in order), until all have ended.
+        """The tokens of several requests, step by step: (index, tokens in order), until all have ended.
 
         Args:
             requests: made by ``llm.requests``, not yet queued. They leave the engine when the iteration ends, for

@@ -1,11 +1,11 @@
-"""What other distributions add, found by their entry points: commands, draft sources, backends and more.
+"""Extensions by other distributions, found by their entry points: commands, draft sources, backends and more.
 
-A distribution names what it brings in its ``pyproject.toml``::
+A distribution names its extensions in its ``pyproject.toml``::
 
     [project.entry-points."outrider.commands"]
     serve = "outrider_server.commands.serve:app"
 
-The core imports no such distribution by name. Where a known one is absent, the error says how to install it.
+The core imports no other distribution by name. If a known one is absent, the error says how to install it.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class LLM:
 
     @shows_options
     def __init__(self, model: str | PathLike[str], *, progress: bool = False, **options: Unpack[EngineOptions]) -> None:
-        """Load ``model``, and what drafts for it.
+        """Load ``model`` and its draft sources.
 
         Names of vLLM and transformers are accepted where they mean the same: ``max_model_len``, ``max_num_seqs``,
         ``max_num_batched_tokens``, ``enable_prefix_caching``, ``torch_dtype``, and ``speculative_config`` with
@@ -203,10 +203,10 @@ class LLM:
                 of the fields of ``SamplingParams`` will do, and so will the fields as keywords: ``max_tokens=64``.
             speculation: likewise (``SpeculationParams``, or a dict).
             progress: show a bar on a terminal, or in a notebook.
-            scheduling: a lower ``priority`` runs first (default 0), though none waits for ever; only requests with
-                the same ``cache_salt`` (default "") share what they have read, and draft from one another; requests
-                of different ``tenant`` (default "") get equal shares of the machine; ``lora_request`` names an adapter
-                (``LoRARequest``) where the engine has ``enable_lora``.
+            scheduling: a lower ``priority`` runs first (default 0), without starving others; only requests with the
+                same ``cache_salt`` (default "") share cached prefixes and learned drafts; tenants (``tenant``, default
+                "") get equal shares of the machine; ``lora_request`` names an adapter (``LoRARequest``) if the engine
+                has ``enable_lora``.
 
         Raises:
             InvalidRequestError: a prompt or an option is impossible; nothing has run then.

@@ -1,7 +1,7 @@
-"""The seam of inputs: what a model reads of a request besides the embeddings of its token ids.
+"""Input sources: the inputs of a request besides the embeddings of its token ids.
 
-A text is its token ids and no more. Extensions bring images, which stand at the places of placeholder tokens, and the
-inputs of encoders, which a sequence attends to from its slot in the cache. An adapter changes what a model computes.
+A text has token ids only. Extensions add images, whose rows replace those of placeholder tokens, inputs of encoders, to
+which a sequence attends from its slot in the cache, and adapters, which change the model's linear layers.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from outrider.verify.arrays import Floats
 
 
 class InputSource:
-    """Of one request, or of several that read the same; this one is a text's."""
+    """The input of one request, or of several with the same input. This class is a text's, without further input."""
 
     @property
     def digest(self) -> str:
-        """Equal token ids with equal digests come to equal rows of the cache. It holds no NUL."""
+        """The key of the input: equal token ids and digests give equal cache rows. Contains no NUL."""
         return ""
 
     @property
     def positions(self) -> int:
-        """Positions that are read before the first token of the prompt."""
+        """The number of positions that are encoded before the prompt's first token."""
         return 0
 
     @property
     def adapter(self) -> int | None:
-        """Where the low-rank matrices are that are added to the model's linear layers (``models.adapters``)."""
+        """The index of the low-rank matrices added to the model's linear layers (``models.adapters``); None: none."""
         return None
 
     def check(self, model: Model) -> None:
@@ -40,67 +40,67 @@ class InputSource:
             raise InvalidRequestError(f"{model.config.family} needs {model.config.needed_input}", param="prompt")
 
     def prepare(self) -> None:
-        """Compute what takes long, before the request is queued."""
+        """Do slow computations before the request is queued."""
 
     def attach(self, model: Model, cache: KVCache, slot: int) -> None:
-        """A sequence of ``model`` begins in a slot of its cache: leave there what it attends to."""
+        """A sequence of ``model`` begins in a slot of its cache: store there the encoded input."""
 
     def is_computed(self, model: Model) -> bool:
-        """Whether ``attach`` has nothing to compute, as it has been called for this model or one with its encoder."""
+        """Whether ``attach`` needs no computation, because it was called for this model or another with its encoder."""
         return True
 
     def keys(self, prompt: Sequence[int]) -> Sequence[int]:
-        """The prompt as the cache compares it: equal keys, and digests, mean equal rows."""
+        """The prompt as keys of the prefix cache: equal keys and digests mean equal rows."""
         return prompt
 
     def rows(self, start: int, stop: int) -> tuple[Sequence[int], Floats] | None:
-        """What the model reads in place of embeddings of the prompt's tokens ``start`` to ``stop``.
+        """The rows that replace embeddings of the prompt's tokens ``start`` to ``stop - 1``.
 
-        Which of them, counted from ``start``, and float32 [n, d]; None: none of them.
+        Returns the n replaced rows, counted from ``start``, and their inputs, float32 [n, d]; None if n is 0.
         """
         return None
 
 
 TEXT = InputSource()
 TEXT_ONLY = "this model reads text only"
-"""Why a model reads no images."""
+"""The reason why a model reads no images."""
 
 
 @dataclass
 class EncodedPrompt:
-    """A prompt as token ids, with those of placeholders, and what the model reads besides them."""
+    """A prompt as token ids, including placeholders, and its input source."""
 
     token_ids: list[int]
     input: InputSource = TEXT
 
 
 class EncodingModel(LoadedModel, Protocol):
-    """A model whose ``forward`` is a decoder's; its encoder runs once for an input."""
+    """A model with an encoder, which runs once per input; ``forward`` runs its decoder."""
 
     def check_input(self, given: Any) -> None:
         """Raise ``InvalidRequestError`` for an input that the encoder does not take."""
         ...
 
     def encode(self, given: Any) -> Any:
-        """What sequences attend to, for ``KVCache.attachments``; computed when first asked for."""
+        """The encoded input to which sequences attend, for ``KVCache.attachments``; computed on first use."""
         ...
 
     def split_prompt(self, token_ids: Sequence[int]) -> EncodedPrompt:
-        """A prompt as the encoder's input and the token ids that the decoder begins with."""
+        """Split a prompt into the encoder's input and the decoder's first token ids."""
         ...
 
     def time_encoder(self) -> tuple[float, int]:
-        """Seconds to encode an input, and its positions; 0 seconds where the encoder is shared with the target's."""
+        """The seconds to encode an input, and its positions; 0 seconds if the target shares its encoder."""
         ...
 
     def match_target(self, target: Model) -> None:
-        """As a draft model, use the target's encoder where it is the same.
+        """As a draft model, share the target's encoder if the two are equal.
 
-        Raises ``IncompatibleDraftError`` where the encoder cannot take the target's input.
+        Raises ``IncompatibleDraftError`` if the encoder cannot take the target's input.
         """
         ...
 
 
 def has_encoder(model: Any) -> TypeGuard[EncodingModel]:
-    """Whether a model has an encoder, which its requests need an input for."""
+    """Whether a model has an encoder, whose input each request needs."""
     return bool(model.config.needed_input)

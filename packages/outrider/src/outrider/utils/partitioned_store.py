@@ -1,7 +1,7 @@
-"""What is learned from requests, apart for each domain, within one limit of bytes for all of them.
+"""Data learned from requests, partitioned by domain, with one byte limit for all domains.
 
-A *domain* is who may learn from whom: requests of one domain share what they have said, and no others hear of it. A
-*tenant* is whose memory that takes: it may have any number of domains. Both are opaque strings.
+Requests of one *domain* learn from each other, and from no other domain. A *tenant* owns the memory of any number of
+domains. Both are opaque strings.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-DOMAIN_BYTES = 1024  # that a domain takes besides its contents, as a round number
+DOMAIN_BYTES = 1024  # approximate overhead of a domain besides its contents
 
 
 class Store(Protocol):
-    """What one domain has learned."""
+    """The learned data of one domain."""
 
     @property
     def size(self) -> int:
-        """Bytes it takes, about; 0 only where nothing is left to forget."""
+        """Its approximate size in bytes; 0 only if nothing is left to evict."""
         ...
 
     def evict(self) -> None:
-        """Drop what was least recently used; afterwards ``size`` is smaller."""
+        """Drop the least recently used data; afterwards ``size`` is smaller."""
         ...
 
 
@@ -37,35 +37,35 @@ class _Tenant(Generic[S]):
 
 
 class Handle(Generic[S]):
-    """A domain's store, in the hands of the requests that use it: look it up once, then keep it."""
+    """A domain's store while requests use it; a request looks it up once and keeps the handle."""
 
     def __init__(self, domain: str, tenant: str, store: S) -> None:
         self.domain, self.tenant, self.store = domain, tenant, store
         self.users = 0
-        self.size = 0  # as it is accounted for
+        self.size = 0  # bytes accounted for
 
 
 class PartitionedStore(Generic[S]):
     """The stores of all domains.
 
-    Beyond the limit the tenant that holds most forgets first, the least recently used of its domains before the
-    others. So a tenant with many domains, or with much to say, costs the others nothing below their equal share. A
-    store that a request still uses is emptied at worst, never taken away.
+    Beyond the limit, the largest tenant's least recently used domain is evicted first. So a tenant with many domains or
+    long texts never pushes another below an equal share. A store that a request still uses may be emptied, but is never
+    removed.
     """
 
     def __init__(self, make: Callable[[], S], capacity: int) -> None:
-        """``capacity``: bytes of all stores together."""
+        """``capacity``: the byte limit for all stores together."""
         self._make, self._capacity = make, capacity
         self._handles: dict[str, Handle[S]] = {}  # in use, or not empty
-        self._tenants: dict[str, _Tenant[S]] = {}  # that hold anything
+        self._tenants: dict[str, _Tenant[S]] = {}  # with data
         self.size = 0
 
     def fits(self, size: int) -> bool:
-        """Whether so many bytes are not too many even for a store that has everything to itself."""
+        """Whether ``size`` bytes fit into the capacity, if all other stores are evicted."""
         return size + DOMAIN_BYTES <= self._capacity
 
     def open(self, domain: str, tenant: str = "") -> Handle[S]:
-        """The store of ``domain``, new if there is none. It is charged to the tenant that came first."""
+        """The store of ``domain``, created if missing. Its memory counts for the tenant that opened it first."""
         handle = self._handles.get(domain)
         if handle is None:
             handle = self._handles[domain] = Handle(domain, tenant, self._make())
@@ -75,13 +75,13 @@ class PartitionedStore(Generic[S]):
         return handle
 
     def close(self, handle: Handle[S]) -> None:
-        """A request has finished with its store; call it once for each ``open``."""
+        """Release a store; call it once for each ``open``."""
         handle.users -= 1
         self.settle(handle)
         self._drop_if_unused(handle)
 
     def settle(self, handle: Handle[S]) -> None:
-        """Account for what a store has learned, and forget what is too much."""
+        """Update the accounted size of a store, and evict data beyond the capacity."""
         self._account(handle)
         while self.size > self._capacity:
             largest = max(self._tenants.values(), key=lambda tenant: tenant.size)
@@ -91,11 +91,11 @@ class PartitionedStore(Generic[S]):
             self._drop_if_unused(oldest)
 
     def sizes(self) -> dict[str, int]:
-        """Bytes by domain, of those that hold anything."""
+        """Bytes by domain, without empty domains."""
         return {handle.domain: handle.size for handle in list(self._handles.values()) if handle.size}
 
     def __len__(self) -> int:
-        """Domains in use, or not empty."""
+        """The number of domains in use or not empty."""
         return len(self._handles)
 
     def _account(self, handle: Handle[S], *, used: bool = True) -> None:
