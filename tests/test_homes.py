@@ -30,6 +30,7 @@ EXCEPTIONS: dict[str, set[str]] = {
     "models/test_real_models.py": {"outrider_torch"},
     "native_library/test_weights.py": {"outrider_torch"},
     "test_adapters.py": {"outrider_server"},
+    "test_without_torch.py": {"outrider_torch"},
     "weights/fuzz/kinds.py": {"outrider_drafters", "outrider_torch"},
     "weights/test_builtin.py": {"outrider_torch"},
     "weights/test_convert.py": {"outrider_torch"},

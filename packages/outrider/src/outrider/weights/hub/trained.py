@@ -23,7 +23,7 @@ from outrider.weights.hub.manifest import read_source, write_manifest
 RELEASE_FILES = ""
 """Where the files of a release lie, with a slash at the end; empty: nowhere yet."""
 
-CHECKOUT = Path(__file__).parents[5] / "weights"
+CHECKOUT = Path(__file__).parents[6] / "weights"
 """``weights/<model>/<kind>/`` of a checkout."""
 _BLOCK = 1 << 20
 _PATIENCE_S = 30.0
@@ -131,12 +131,14 @@ def fetched(folder: Path, *, progress: bool = False) -> Path:
 def trained_datastore(digest: str, *, progress: bool = False) -> Path | None:
     """The datastore made with the model whose fingerprint has this digest, fetched if need be; None if there is none.
 
-    What cannot be had is no error, as drafts only save time: with ``progress`` a line on stderr says so.
+    A failed download is no error, as drafts only save time: with ``progress`` a line on stderr says so.
     """
     found = next((one for one in trained_drafts() if one.kind == "datastore" and one.target["digest"] == digest), None)
+    if found is None or not found.is_available:
+        return None
     try:
-        return None if found is None else found.fetch(progress=progress) / "datastore.safetensors"
-    except (ModelNotFoundError, DownloadError) as error:
+        return found.fetch(progress=progress) / "datastore.safetensors"
+    except DownloadError as error:
         if progress:
             print(f"suffix drafts from the text alone: {error}", file=sys.stderr)
         return None
