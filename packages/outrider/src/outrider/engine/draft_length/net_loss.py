@@ -8,8 +8,9 @@ the left one, and begins at ``initial >= 0``. A step drafts only what costs at m
 accepted, which leaves ``left_s >= 0``. All else raises it (accepted tokens, decoded time), but for the ceiling on
 earnings, which keeps it above 0. By induction ``left_s >= 0`` after every step.
 
-A domain begins with one plain step; a class of requests, and a request, with one too, and a share of what the domain
-or class around it has earned, but with no more than that has left. Each cost is charged to all three.
+A domain and a class of requests begin with ``credit`` plain steps, a request with one, and a class or request with a
+share of the earnings of the domain or class around it too, but with no more than that has left. Each cost is charged
+to all three.
 """
 
 from __future__ import annotations
@@ -77,9 +78,12 @@ class DomainStats:
     def source(self, name: str, kind: RequestClass, step_s: float) -> tuple[SourceAcceptance, tuple[Account, ...]]:
         """How often a source's tokens are accepted; its accounts in a new request, its class and the domain."""
         if name not in self._sources:
-            self._sources[name] = SourceAcceptance(self.settings, self.measured(name)), Account(self.settings, step_s)
+            self._sources[name] = (
+                SourceAcceptance(self.settings, self.measured(name)),
+                Account(self.settings, self.settings.credit * step_s),
+            )
         acceptance, domain = self._sources[name]
-        own = self._classes.pop((kind, name), None) or domain.within(step_s)
+        own = self._classes.pop((kind, name), None) or domain.within(self.settings.credit * step_s)
         self._classes[kind, name] = own
         if len(self._classes) > _MAX_CLASSES:
             self._classes.popitem(last=False)

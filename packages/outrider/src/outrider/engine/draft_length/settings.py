@@ -11,6 +11,8 @@ class DraftLengthSettings:
 
     loss_share: float = 0.02
     """Share of the decoded time that drafting may lose. Larger: losing sources are tried more often."""
+    credit: float = 4.0
+    """Plain steps that a source may lose in a domain, or a class of requests, before it has earned. A request: one."""
     lent: float = 0.125
     """Share of what its class has earned that a request may lose, beyond one step. Larger: bolder first drafts."""
     max_earned: float = 32.0
