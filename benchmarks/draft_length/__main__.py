@@ -5,7 +5,7 @@
     python -m benchmarks.draft_length ablate                # without each of its parts
     python -m benchmarks.draft_length record OUT.npz --questions QUESTIONS
 
-Regret is the share of speed that is lost to the best fixed length of the request. Ends with one line of JSON.
+Regret is the share of speed that is lost to the best fixed length of the request. ``--json`` prints one object.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def parts() -> dict[str, MakePolicy]:
         "all parts": changed(),
         "no bound on losses": changed(loss_share=1.0),
         "half the share of losses": changed(loss_share=DEFAULT_SETTINGS.loss_share / 2),
+        "one step of credit": changed(credit=1.0),
         "nothing lent": changed(lent=0.0),
         "no ceiling on earnings": changed(max_earned=1e6),
         "scores never corrected": changed(prior_variance=1e-9, request_variance=1e-9),
@@ -79,8 +80,10 @@ def run_play(args: argparse.Namespace) -> None:
     settings = replace(DEFAULT_SETTINGS, **values)
     played = play(record.load(args.recording), partial(adaptive, settings=settings), args.machines)
     summaries = {key: summary(own) for key, own in groups(played).items()}
-    print(*table({key: row for key, row in summaries.items() if "all" in key[:2]}), sep="\n")
-    print(json.dumps({" ".join(key): row for key, row in summaries.items()}))
+    if args.json:
+        print(json.dumps({" ".join(key): row for key, row in summaries.items()}))
+    else:
+        print(*table({key: row for key, row in summaries.items() if "all" in key[:2]}), sep="\n")
 
 
 def run_ablate(args: argparse.Namespace) -> None:
@@ -100,8 +103,11 @@ def run_ablate(args: argparse.Namespace) -> None:
             for mode, row in rows[name].items()
             if mode in ("stream", "cold")
         )
+        if args.json:
+            continue
         print(f"{name:26} {told}  {change[worst]:+.1f}% {' '.join(worst)}, {change[best]:+.1f}% {' '.join(best)}")
-    print(json.dumps(rows))
+    if args.json:
+        print(json.dumps(rows))
 
 
 def run_record(args: argparse.Namespace) -> None:
@@ -148,6 +154,7 @@ def main() -> None:
     commands = parser.add_subparsers(required=True)
     for name, run in (("play", run_play), ("ablate", run_ablate)):
         command = commands.add_parser(name)
+        command.add_argument("--json", action="store_true", help="print JSON")
         command.add_argument("--recording", type=Path, default=RECORDED)
         command.add_argument("--machines", nargs="+", default=list(MACHINES), choices=list(MACHINES))
         command.set_defaults(run=run)
