@@ -6,16 +6,15 @@ import sys
 from pathlib import Path
 
 import adaptive
+import beams
 import distributions
 import drafting
+import heads
 import house
 import modelling
+import native
 import speculating
 import verifying
-
-import beams
-import heads
-import native
 
 ROOMS = (verifying, distributions, drafting, modelling, beams, heads, adaptive, native, speculating, house)
 FIGURES = {name: figure for room in ROOMS for name, figure in room.FIGURES.items()}
