@@ -40,7 +40,11 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_drafts_from_the_command_line_change_nothing(gpt2: Path) -> None:
     texts = ["abcabcabcabc", "hello hello hell"]
     found = []
-    for options in ({"draft": "none"}, {"draft": "ngram", "spec_length": 4}, {"draft_model": str(gpt2)}):
+    for options in (
+        {"draft": "none"},
+        {"draft": "ngram", "spec_length": 4},
+        {"draft_model": str(gpt2), "spec_length": 4},
+    ):
         chosen: dict[str, Any] = {"dtype": "float32", "draft_dtype": "float32", "threads": 1, **options}
         with LLM(str(gpt2), **chosen) as llm:
             assert llm.model.implementation == "transformers, packed"

@@ -79,7 +79,9 @@ def test_a_request_never_loses_more_than_2_percent_and_a_step(name: str, right: 
     """Whatever is right, and whatever a source says of it."""
     step = plain_s(name)
     unforeseen = UNFORESEEN * PROPOSAL * step
-    for decoded, loss in lost(AdaptiveLength(lambda: cost_of(name)), name, right, scores, "r"):
+    steps = lost(AdaptiveLength(lambda: cost_of(name)), name, right, scores, "r")
+    assert steps
+    for decoded, loss in steps:
         assert loss <= 0.02 * decoded + step + unforeseen + 1e-9
 
 
@@ -95,6 +97,7 @@ def test_all_requests_together_never_lose_more_than_2_percent_and_four_steps(
         for own_decoded, own_loss in (steps := lost(policy, name, right, scores, str(i))):
             assert loss + own_loss <= 0.02 * (decoded + own_decoded) + step * (4 + UNFORESEEN * PROPOSAL) + 1e-9
         decoded, loss = decoded + steps[-1][0], loss + steps[-1][1]
+    assert decoded > 0
 
 
 @pytest.mark.parametrize("name", COSTS_MS)
