@@ -16,7 +16,9 @@ import pytest
 import torch
 
 from outrider import LLM, AsyncLLM, EngineConfig, SamplingParams, SpeculationParams, extensions
-from outrider.config import EngineOptions, aliases, engine_config
+from outrider.config import aliases, engine_config
+from outrider.config.fields import default_of, field_docs
+from outrider.config.options import OtherNames
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import (
     ConfigError,
@@ -295,15 +297,41 @@ def test_options_go_where_they_belong_and_mistyped_ones_are_met_with_a_suggestio
         LLM(str(folder), spec_lenght=3)  # type: ignore[call-arg]
 
 
-def test_the_signature_shows_every_option_with_its_default() -> None:
+@pytest.mark.parametrize("kind", [LLM, AsyncLLM])
+def test_the_signature_has_every_option_with_the_type_and_default_of_its_field(kind: type) -> None:
+    own = {"model", "progress", "on_death", "other_names"}
+    shown = {name: option for name, option in inspect.signature(kind).parameters.items() if name not in own}
     options = [field for kind in (SpeculationParams, EngineConfig) for field in fields(kind) if field.name != "model"]
-    for kind in (LLM, AsyncLLM):
-        shown = inspect.signature(kind).parameters
-        assert {field.name for field in options} <= set(shown)
-        assert (shown["draft"].default, shown["max_batch_size"].default) == ("auto", 8)
-        assert all(f"    {field.name}: " in (kind.__init__.__doc__ or "") for field in options)
-    elsewhere = {"speculative_config", "use_speculative_decoding", *aliases.ENGINE}
-    assert set(EngineOptions.__annotations__) == {field.name for field in options} | elsewhere
+    types = {field.name: field.type for field in options}
+    types["speculation"] = f"{types['speculation']} | None"  # None: the single options
+    assert {name: option.annotation for name, option in shown.items()} == types
+    defaults = {name: option.default for name, option in shown.items()}
+    assert defaults.pop("speculation") is None
+    assert defaults.pop("lora_modules") == ()  # a dict could be changed
+    assert EngineConfig(model="m", lora_modules=()) == EngineConfig(model="m")
+    assert defaults == {field.name: default_of(field) for field in options if field.name in defaults}
+
+
+def test_the_documentation_of_every_option_is_that_of_its_field() -> None:
+    about = inspect.getdoc(LLM.__init__) or ""
+    args = " ".join(about.split("Args:")[1].split("Raises:")[0].split())
+    docs = field_docs(SpeculationParams) | field_docs(EngineConfig)
+    del docs["model"]  # LLM reads folders as paths too
+    assert args.split(" draft: ")[1].startswith(docs.pop("draft"))
+    following = [f"{name}: {text}" for name, text in docs.items()]
+    assert args.endswith(" ".join([*following, "other_names: the names of vLLM and transformers listed above."]))
+
+
+def test_names_of_vllm_and_transformers_are_keywords_of_llm() -> None:
+    assert set(OtherNames.__annotations__) == {"speculative_config", "use_speculative_decoding", *aliases.ENGINE}
+
+
+def test_an_option_that_has_its_default_counts_as_not_given(folder: Path) -> None:
+    own = SpeculationParams(draft="ngram", spec_length=2)
+    with LLM(str(folder), speculation=own, draft="auto", heads=(), threads=1) as llm:
+        assert llm.speculation == own
+    with pytest.raises(ConfigError, match="speculation and draft are both given"):
+        LLM(str(folder), speculation=own, draft="none")
 
 
 def test_a_draft_of_another_vocabulary_is_refused(folder: Path, tmp_path: Path) -> None:

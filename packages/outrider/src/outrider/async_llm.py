@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
-from outrider.config import EngineOptions
-from outrider.config.options import shows_options
+from outrider.config import DTypeName, SpeculationParams, VerifierName
+from outrider.config.engine import CacheName, Implementation, KVCacheDType
+from outrider.config.options import OtherNames, changed_options
 from outrider.config.request import Params, RequestOptions, Speculation, request_options
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.thread import EngineThread, Event
@@ -31,23 +32,60 @@ class AsyncLLM:
     A task that is cancelled, or leaves its loop, frees its place in the engine within a step.
     """
 
-    @shows_options
     def __init__(
         self,
         model: str | LLM,
         *,
         on_death: Callable[[BaseException], None] = lambda error: None,
         progress: bool = False,
-        **options: Unpack[EngineOptions],
+        draft: str = "auto",
+        spec_length: int | Literal["auto"] = "auto",
+        tree: str | Iterable[int] | None = None,
+        tree_nodes: int = 16,
+        lookahead: str | Iterable[int] | None = None,
+        verifier: VerifierName = "matching",
+        draft_temperature: float | None = None,
+        counts_as_q: bool = False,
+        prediction: str | Iterable[int] | None = None,
+        lenience: float | None = None,
+        posterior_threshold: float | None = None,
+        speculation: SpeculationParams | None = None,
+        draft_model: str | Sequence[str] | None = None,
+        heads: str | Iterable[str] = (),
+        draft_layers: int | None = None,
+        draft_table: str | None = None,
+        datastore: str = "auto",
+        enable_lora: bool = False,
+        lora_modules: Mapping[str, str] | Iterable[str] = (),
+        extra_sources: Iterable[str] = (),
+        dtype: DTypeName = "auto",
+        draft_dtype: DTypeName = "auto",
+        device: str = "auto",
+        cuda_graphs: bool = True,
+        implementation: Implementation = "auto",
+        threads: int | None = None,
+        tensor_parallel_size: int = 1,
+        kv_cache: CacheName = "contiguous",
+        kv_cache_dtype: KVCacheDType = "auto",
+        prefix_reuse: bool = True,
+        kv_tokens: int | None = None,
+        max_batch_size: int = 8,
+        max_seq_len: int | None = None,
+        max_batched_tokens: int = 1024,
+        **other_names: Unpack[OtherNames],
     ) -> None:
         """Load a model, and start a thread for its engine.
 
         Args:
             model: as for ``LLM``. An ``LLM`` is used as it is; it serves nothing else meanwhile, and stays open.
             on_death: called on the engine's thread should that ever die (see ``EngineThread``).
-            progress: as for ``LLM``.
-            options: as for ``LLM``; of no use to one that is loaded already.
+            progress: as for ``LLM``, like all other options.
+
+        Raises:
+            ConfigError: an option is given with an ``LLM``, which is loaded already.
+            OutriderError: as for ``LLM``.
         """
+        options = changed_options(AsyncLLM.__init__, locals())
         if isinstance(model, LLM) and options:
             raise ConfigError(f"{next(iter(options))} is given with an LLM that is loaded already: give it to that LLM")
         self._owns_llm = not isinstance(model, LLM)

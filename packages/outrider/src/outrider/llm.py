@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from os import PathLike, fspath
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from outrider.adapters import Adapters
-from outrider.config import EngineOptions, SamplingParams, engine_config
+from outrider.config import DTypeName, SamplingParams, SpeculationParams, VerifierName, engine_config
 from outrider.config.adapters import parse_lora_modules
-from outrider.config.options import shows_options
+from outrider.config.engine import CacheName, Implementation, KVCacheDType
+from outrider.config.options import OtherNames, changed_options
 from outrider.config.request import Params, RequestOptions, Scheduling, Speculation, request_options
 from outrider.engine.loop import EngineLoop
 from outrider.engine.request import Request, StepOutput
@@ -64,9 +65,50 @@ class LLM:
 
     _closed = False
 
-    @shows_options
-    def __init__(self, model: str | PathLike[str], *, progress: bool = False, **options: Unpack[EngineOptions]) -> None:
+    def __init__(
+        self,
+        model: str | PathLike[str],
+        *,
+        progress: bool = False,
+        draft: str = "auto",
+        spec_length: int | Literal["auto"] = "auto",
+        tree: str | Iterable[int] | None = None,
+        tree_nodes: int = 16,
+        lookahead: str | Iterable[int] | None = None,
+        verifier: VerifierName = "matching",
+        draft_temperature: float | None = None,
+        counts_as_q: bool = False,
+        prediction: str | Iterable[int] | None = None,
+        lenience: float | None = None,
+        posterior_threshold: float | None = None,
+        speculation: SpeculationParams | None = None,
+        draft_model: str | Sequence[str] | None = None,
+        heads: str | Iterable[str] = (),
+        draft_layers: int | None = None,
+        draft_table: str | None = None,
+        datastore: str = "auto",
+        enable_lora: bool = False,
+        lora_modules: Mapping[str, str] | Iterable[str] = (),
+        extra_sources: Iterable[str] = (),
+        dtype: DTypeName = "auto",
+        draft_dtype: DTypeName = "auto",
+        device: str = "auto",
+        cuda_graphs: bool = True,
+        implementation: Implementation = "auto",
+        threads: int | None = None,
+        tensor_parallel_size: int = 1,
+        kv_cache: CacheName = "contiguous",
+        kv_cache_dtype: KVCacheDType = "auto",
+        prefix_reuse: bool = True,
+        kv_tokens: int | None = None,
+        max_batch_size: int = 8,
+        max_seq_len: int | None = None,
+        max_batched_tokens: int = 1024,
+        **other_names: Unpack[OtherNames],
+    ) -> None:
         """Load ``model`` and its draft sources.
+
+        ``SpeculationParams`` and ``EngineConfig`` describe their fields further.
 
         Names of vLLM and transformers are accepted where they mean the same: ``max_model_len``, ``max_num_seqs``,
         ``max_num_batched_tokens``, ``enable_prefix_caching``, ``torch_dtype``, and ``speculative_config`` with
@@ -75,12 +117,50 @@ class LLM:
         Args:
             model: a built-in name, a folder, a ``.gguf`` file or a hub id (see ``outrider models``).
             progress: report downloads and the memory budget on the terminal.
-            options: as below; ``SpeculationParams`` and ``EngineConfig`` say more of each.
+            draft: Where drafts come from: auto, none, suffix, model, eagle, ..., or several sources.
+            spec_length: Draft tokens on a path at most, or auto.
+            tree: Draft trees: widths by depth (4,2,1), parents (-1,-1,0), dynamic or learned.
+            tree_nodes: Nodes of a dynamic tree, or of the drafts of several models.
+            lookahead: W,N,G of lookahead: columns, length of n-grams, n-grams verified per step.
+            verifier: matching: same tokens as without drafts; lenient, typical: lossy; all others: same distribution.
+            draft_temperature: Sampling temperature of the draft model.
+            counts_as_q: Sample drafts from the counts of sources that count, with these counts as q.
+            prediction: Text or token ids that the output is expected to resemble, for the source ``prediction``.
+            lenience: lenient: no token more than 1/l times too likely.
+            posterior_threshold: typical: likelier tokens are always accepted, others from its root times exp(-entropy).
+            speculation: Parameters of requests that bring none of their own.
+            draft_model: A smaller model of the same vocabulary, as draft; may be repeated.
+            heads: Folder or hub id of a head trained for the model; may be repeated for other kinds.
+            draft_layers: Number of the target's first layers that draft (layer_skip).
+            draft_table: File of counts from `outrider train table`, for bigram and unigram.
+            datastore: File of answers from `outrider train datastore` that suffix copies from; auto, or none.
+            enable_lora: Requests may bring low-rank adapters of their own (LoRA, as PEFT writes them).
+            lora_modules: NAME=FOLDER of an adapter that requests may name as a model; may be repeated.
+            extra_sources: package.module:Class of a source that requests may name; may be repeated.
+            dtype: How weights are held: auto (as the file has them), bfloat16, float32, q8_0, q4_0 or q4_1.
+            draft_dtype: The draft model's dtype.
+            device: auto, cpu or cuda.
+            cuda_graphs: On a CUDA device, decode and draft in a few fixed shapes that are captured as graphs.
+            implementation: Code that computes the model: auto, native, torch or transformers (its own code, for any
+                family it has).
+            threads: CPU threads.
+            tensor_parallel_size: Processes that run the model together on CPUs, each with a share of its matrices and
+                of its cache.
+            kv_cache: Layout of the key/value cache: contiguous or paged.
+            kv_cache_dtype: How keys and values are held: auto (bfloat16, or float32 if dtype is), bfloat16, float32 or
+                int8.
+            prefix_reuse: Keep verified tokens of finished requests for later ones that begin alike.
+            kv_tokens: Tokens that the paged cache holds.
+            max_batch_size: Sequences that run at once.
+            max_seq_len: Context length: tokens of one sequence, prompt and output.
+            max_batched_tokens: Tokens of one forward pass: prompt chunks, last tokens and drafts together.
+            other_names: the names of vLLM and transformers listed above.
 
         Raises:
             ConfigError: an option is unknown, or the options do not go together.
             OutriderError: the model cannot be found or loaded.
         """
+        options = changed_options(LLM.__init__, locals())
         loaded = load(engine_config(fspath(model), **options), progress=progress)
         self.config = loaded.config
         self.speculation = loaded.config.speculation

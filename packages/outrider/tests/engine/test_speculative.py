@@ -118,7 +118,7 @@ def test_draft_target_tokenizer_mismatch(folder: Path, tmp_path: Path) -> None:
 )
 def test_config_validation(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        engine_config("m", **options)  # type: ignore[arg-type]
+        engine_config("m", **options)
     assert isinstance(caught.value, ValueError)
     assert "\n" not in str(caught.value)
 

@@ -5,7 +5,7 @@ anything is loaded, allocated or queued.
 """
 
 from outrider.config.engine import CACHES, DTYPES, DTypeName, EngineConfig, ModelOptions
-from outrider.config.options import EngineOptions, engine_config
+from outrider.config.options import engine_config
 from outrider.config.sampling import SamplingParams
 from outrider.config.sources import SOURCES, DraftShape, DraftSource, source_record
 from outrider.config.speculation import (
@@ -35,7 +35,6 @@ __all__ = [
     "DraftShape",
     "DraftSource",
     "EngineConfig",
-    "EngineOptions",
     "ModelOptions",
     "SamplingParams",
     "SpeculationParams",

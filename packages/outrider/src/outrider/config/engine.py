@@ -41,8 +41,8 @@ class ModelOptions:
     """How keys and values are held.
 
     ``auto``: bfloat16 with the native library, or float32 if ``dtype`` is; on GPUs, and where there is no native
-    library, as the weights. ``int8`` has a scale for each head of each token. What is not ``auto`` needs the native
-    library, unless it is what ``auto`` means.
+    library, as the weights. ``int8`` has a scale for each head of each token. Any other value requires the native
+    library, unless ``auto`` stands for the same value.
     """
     device: str = "auto"
     max_seq_len: int | None = None
@@ -50,10 +50,10 @@ class ModelOptions:
     cuda_graphs: bool = True
     """On a CUDA device, decode and draft in a few fixed shapes that are captured as graphs."""
     implementation: Implementation = "auto"
-    """What computes the model.
+    """Code that computes the model.
 
     ``auto``: the native library on CPUs, torch on GPUs and where there is no library, and transformers' own code for
-    families that are not ours. The others are taken at their word, or refused.
+    families that Outrider does not implement. Any other value is used as given; loading fails where it cannot be used.
     """
 
     def __post_init__(self) -> None:
@@ -75,29 +75,29 @@ class EngineConfig:
     model: str
     """Built-in name, folder, .gguf file or hub id."""
     speculation: SpeculationParams = field(default_factory=SpeculationParams)
-    """What a request gets that does not choose for itself."""
+    """Parameters of requests that bring none of their own."""
     draft_model: str | Sequence[str] | None = None
     """A smaller model of the same vocabulary, as draft; may be repeated."""
     heads: str | Iterable[str] = ()
     """Folder or hub id of a head trained for the model; may be repeated for other kinds.
 
-    At most one for each of the sources that need one (eagle, dflash, medusa ...); others use the head shipped for
-    the model, if there is one.
+    At most one for each source that needs a head (eagle, dflash, medusa ...). The other such sources use the head
+    shipped for the model, if there is one.
     """
     draft_layers: int | None = None
-    """First layers that draft (layer_skip).
+    """Number of the target's first layers that draft (layer_skip).
 
-    None is a third of the target's.
+    None: a third of its layers.
     """
     draft_table: str | None = None
-    """Counts from `outrider train table`, for bigram and unigram.
+    """File of counts from `outrider train table`, for bigram and unigram.
 
-    None: they learn live.
+    None: both sources count the tokens of running requests.
     """
     datastore: str = "auto"
-    """Answers from `outrider train datastore`, for suffix to copy from; or none.
+    """File of answers from `outrider train datastore` that suffix copies from; auto, or none.
 
-    auto: those shipped for the model, if there are any.
+    auto: the answers shipped for the model, if there are any.
     """
     enable_lora: bool = False
     """Requests may bring low-rank adapters of their own (LoRA, as PEFT writes them)."""
@@ -106,7 +106,7 @@ class EngineConfig:
     extra_sources: Iterable[str] = ()
     """package.module:Class of a source that requests may name; may be repeated.
 
-    Those that ``draft`` names need no entry.
+    Sources that ``draft`` names need no entry.
     """
     dtype: DTypeName = ModelOptions.dtype
     """How weights are held: auto (as the file has them), bfloat16, float32, q8_0, q4_0 or q4_1."""
@@ -117,25 +117,25 @@ class EngineConfig:
     cuda_graphs: bool = ModelOptions.cuda_graphs
     """On a CUDA device, decode and draft in a few fixed shapes that are captured as graphs."""
     implementation: Implementation = ModelOptions.implementation
-    """What computes the model: auto, native, torch or transformers (its own code, for any family it has).
+    """Code that computes the model: auto, native, torch or transformers (its own code, for any family it has).
 
-    ``auto``: ours where the family is ours, else transformers'. Draft models are always ``auto``.
+    ``auto``: Outrider's code for the families that it implements, else transformers'. Draft models are always ``auto``.
     """
     threads: int | None = None
     """CPU threads.
 
-    None leaves torch's choice, one per core.
+    None: one per core.
     """
     tensor_parallel_size: int = 1
     """Processes that run the model together on CPUs, each with a share of its matrices and of its cache.
 
-    The output does not depend on it. ``threads`` are those of each process; None then shares the cores out. Draft
+    The output does not depend on it. ``threads`` counts the threads of each process; None divides the cores. Draft
     models and heads run in the first process.
     """
     kv_cache: CacheName = "contiguous"
-    """contiguous or paged.
+    """Layout of the key/value cache: contiguous or paged.
 
-    ``contiguous``: a stretch of memory per sequence; ``paged``: blocks, shared between sequences.
+    ``contiguous``: a range of memory per sequence; ``paged``: blocks, shared between sequences.
     """
     kv_cache_dtype: KVCacheDType = ModelOptions.kv_cache_dtype
     """How keys and values are held: auto (bfloat16, or float32 if dtype is), bfloat16, float32 or int8.
@@ -145,22 +145,19 @@ class EngineConfig:
     prefix_reuse: bool = True
     """Keep verified tokens of finished requests for later ones that begin alike."""
     kv_tokens: int | None = None
-    """Tokens the paged cache holds.
+    """Tokens that the paged cache holds.
 
     None: as many as a full batch can use, if memory lasts.
     """
     max_batch_size: int = 8
     """Sequences that run at once."""
     max_seq_len: int | None = None
-    """Context length.
+    """Context length: tokens of one sequence, prompt and output.
 
-    Tokens of one sequence, prompt and output; None: the model's context length.
+    None: the model's context length.
     """
     max_batched_tokens: int = 1024
-    """Tokens of one run.
-
-    Prompt chunks, last tokens and drafts together.
-    """
+    """Tokens of one forward pass: prompt chunks, last tokens and drafts together."""
 
     def __post_init__(self) -> None:
         for name in ("tensor_parallel_size", "max_batch_size", "max_batched_tokens"):

@@ -2,66 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
-import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict
 
 from outrider.config import aliases
 from outrider.config.combination import AUTO
-from outrider.config.engine import CacheName, DTypeName, EngineConfig, Implementation, KVCacheDType
-from outrider.config.fields import accept, default_of, field_docs
+from outrider.config.engine import EngineConfig, Implementation
+from outrider.config.fields import accept
 from outrider.config.sampling import SamplingParams
-from outrider.config.speculation import SpeculationParams, VerifierName
+from outrider.config.speculation import SpeculationParams
 from outrider.errors import ConfigError
 
-F = TypeVar("F", bound=Callable[..., Any])
 
+class OtherNames(TypedDict, total=False):
+    """Keywords of vLLM and transformers that ``LLM`` accepts too (``outrider.config.aliases``)."""
 
-class EngineOptions(TypedDict, total=False):
-    """The fields of ``EngineConfig`` but ``model``, those of ``SpeculationParams``, and their aliases.
-
-    Defaults and documentation are with those classes.
-    """
-
-    draft: str
-    spec_length: int | Literal["auto"]
-    tree: str | Iterable[int] | None
-    tree_nodes: int
-    lookahead: str | Iterable[int] | None
-    verifier: VerifierName
-    draft_temperature: float | None
-    counts_as_q: bool
-    prediction: str | Iterable[int] | None
-    lenience: float | None
-    posterior_threshold: float | None
-
-    speculation: SpeculationParams | None
-    draft_model: str | Sequence[str] | None
-    heads: str | Iterable[str]
-    draft_layers: int | None
-    draft_table: str | None
-    datastore: str
-    enable_lora: bool
-    lora_modules: Mapping[str, str] | Iterable[str]
-    extra_sources: Iterable[str]
-    dtype: DTypeName
-    draft_dtype: DTypeName
-    device: str
-    cuda_graphs: bool
-    implementation: Implementation
-    threads: int | None
-    tensor_parallel_size: int
-    kv_cache: CacheName
-    kv_cache_dtype: KVCacheDType
-    prefix_reuse: bool
-    kv_tokens: int | None
-    max_batch_size: int
-    max_seq_len: int | None
-    max_batched_tokens: int
-
-    # The same in the words of vLLM and transformers.
     speculative_config: Mapping[str, Any] | None
     max_model_len: int | None
     max_num_seqs: int
@@ -76,16 +32,32 @@ _SPECULATION = tuple(field.name for field in fields(SpeculationParams))
 _ENGINE = tuple(field.name for field in fields(EngineConfig) if field.name != "model")
 _NONE_IS_ABSENT = ("speculation", "speculative_config")
 
+ENGINE_OPTIONS = frozenset((*_SPECULATION, *_ENGINE, *OtherNames.__annotations__))
+"""The keywords of ``LLM`` that are options of an engine."""
 
-def engine_config(model: str, **options: Unpack[EngineOptions]) -> EngineConfig:
+
+def changed_options(function: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an engine that a call gave, for ``engine_config``.
+
+    Args:
+        function: has the options as keywords; its defaults count as not given.
+        values: the arguments of the call by name (the function's ``locals()``), with ``other_names``.
+    """
+    defaults = ((name, value) for name, value in function.__kwdefaults__.items() if name in ENGINE_OPTIONS)
+    given = {name: values[name] for name, default in defaults if values[name] != default}
+    return {**given, **values["other_names"]}
+
+
+def engine_config(model: str, **options: Any) -> EngineConfig:
     """The configuration from keyword options.
 
     Each option goes to its class: ``spec_length`` to ``SpeculationParams``, ``dtype`` to ``EngineConfig``.
     ``speculation`` is a whole ``SpeculationParams``.
 
     Args:
-        options: ``speculative_config`` is vLLM's: ``method``, ``num_speculative_tokens``, and ``model`` for a draft
-            model or a head. ``use_speculative_decoding=False`` is ``draft="none"``; True insists on a source.
+        options: fields of ``SpeculationParams`` and ``EngineConfig``, or ``OtherNames``. ``speculative_config`` is
+            vLLM's: ``method``, ``num_speculative_tokens``, and ``model`` for a draft model or a head.
+            ``use_speculative_decoding=False`` is ``draft="none"``; True insists on a source.
 
     Raises:
         ConfigError: an option is unknown, given twice, or contradicts another option.
@@ -151,24 +123,3 @@ def _merge(given: dict[str, Any], more: Mapping[str, Any]) -> None:
             other = name if name in given else "speculation"
             raise ConfigError(f"speculative_config and {other} are both given: leave one of them out")
         given[name] = value
-
-
-def shows_options(function: F) -> F:
-    """A decorator: ``help`` and editors show the names, defaults and meanings behind ``**options``."""
-    shown = [(SpeculationParams, name) for name in _SPECULATION] + [(EngineConfig, name) for name in _ENGINE]
-    own = inspect.signature(function)
-    parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    lines = []
-    for kind, name in shown:
-        field = next(field for field in fields(kind) if field.name == name)
-        default, annotation = default_of(field), field.type
-        if name == "speculation":
-            default, annotation = None, f"{annotation} | None"  # what the single options make
-        kinds = inspect.Parameter.KEYWORD_ONLY
-        parameters.append(inspect.Parameter(name, kinds, default=default, annotation=annotation))
-        text = f"{name}: {field_docs(kind).get(name, '')}"
-        lines += textwrap.wrap(text, 96, initial_indent="    ", subsequent_indent="        ")
-    function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    doc = inspect.cleandoc(function.__doc__ or "")
-    function.__doc__ = doc + "\n\nOptions:\n" + "\n".join(lines) + "\n"
-    return function

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 from outrider.config import aliases
 from outrider.config.adapters import LoRARequest
 from outrider.config.fields import accept
-from outrider.config.options import EngineOptions
+from outrider.config.options import ENGINE_OPTIONS
 from outrider.config.sampling import SamplingParams
 from outrider.config.speculation import SpeculationParams
 from outrider.config.structured import StructuredOutput
@@ -127,7 +127,7 @@ def _not_here(name: str, value: object) -> str:
             f"{name} is an option of SpeculationParams: write speculation=SpeculationParams({name}={shown(value)}), or "
             "give it to LLM for all requests"
         )
-    if name in EngineOptions.__annotations__:
+    if name in ENGINE_OPTIONS:
         return f"{name} is an option of the engine: give it to LLM"
     try:
         accept(

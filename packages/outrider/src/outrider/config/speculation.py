@@ -47,9 +47,9 @@ class SpeculationParams:
     """
 
     draft: str = AUTO
-    """Where drafts come from.
+    """Where drafts come from: auto, none, suffix, model, eagle, ..., or several sources.
 
-    One of ``SOURCES``, or several: ``a,b`` is the first that has something to say, ``a/b`` the one that has won most,
+    One of ``SOURCES``, or several: ``a,b`` is the first that has a draft, ``a/b`` the one with most accepted tokens,
     ``a+b`` both in one tree (``outrider.config.combination``). ``auto``, for an engine: the draft models if it was
     given any, else ``prediction`` if it was given one, else the best trained head that ``heads`` names, else
     ``suffix``. ``auto``, for a request: ``prediction`` if it has one, else the engine's.
@@ -86,10 +86,10 @@ class SpeculationParams:
     None follows the request.
     """
     counts_as_q: bool = False
-    """Sources that count draw from their counts, as q.
+    """Sample drafts from the counts of sources that count, with these counts as q.
 
-    They are unigram, bigram, ngram, suffix and recycling, which otherwise draft what is most frequent. For verifiers
-    that compare p with q.
+    These sources are unigram, bigram, ngram, suffix and recycling; otherwise they draft the most frequent tokens. For
+    verifiers that compare p with q.
     """
     prediction: str | Iterable[int] | None = None
     """Text or token ids that the output is expected to resemble, for the source ``prediction``."""

@@ -13,8 +13,9 @@ import typer
 from outrider.cli.shared import flags
 from outrider.cli.shared.generated import option
 from outrider.cli.shared.help import LONG_HELP
-from outrider.config import EngineConfig, EngineOptions, SamplingParams, engine_config
+from outrider.config import EngineConfig, SamplingParams, engine_config
 from outrider.config.combination import draft_help
+from outrider.config.options import ENGINE_OPTIONS
 from outrider.config.sources import source_record
 from outrider.config.structured import MAX_SOURCE_BYTES, StructuredOutput
 from outrider.errors import InvalidRequestError
@@ -115,7 +116,7 @@ def own(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
 
 def engine(given: Mapping[str, Any]) -> dict[str, Any]:
     """A command's options that are arguments of ``LLM``."""
-    return {name: value for name, value in given.items() if name in EngineOptions.__annotations__}
+    return {name: value for name, value in given.items() if name in ENGINE_OPTIONS}
 
 
 def require_chat_model(model: str) -> None:
