@@ -106,16 +106,18 @@ def write_gguf(
     embedding: GGMLQuantizationType | None = None,
     metadata: Mapping[str, Any] | None = None,
     rope_divisors: np.ndarray[Any, Any] | None = None,
+    tensors_per_file: int = 0,
     **changes: Any,
 ) -> dict[str, Tensor]:
     """A GGUF file with a SentencePiece vocabulary and a chat template; returns the weights under canonical names.
 
     ``kind``: of matrices, but for the embedding if ``embedding`` is given. ``metadata`` changes or (None) removes keys
-    of the family's group, or of ``general.`` and the like where they say so.
+    of the family's group, or of ``general.`` and the like where they say so. With ``tensors_per_file``, ``m.gguf``
+    becomes ``m-00001-of-00002.gguf`` and so on.
     """
     config = parse_config(raw_config(family, **changes))
     weights = random_weights(config)
-    writer = GGUFWriter(path, family)
+    writer = GGUFWriter(path, family, split_max_tensors=tensors_per_file)
     keys: dict[str, Any] = {
         "context_length": config.max_seq_len,
         "embedding_length": config.hidden_size,

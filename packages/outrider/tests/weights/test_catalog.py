@@ -127,7 +127,8 @@ def test_other_files_and_folders(tmp_path: Path) -> None:
     with pytest.raises(ModelFormatError, match=r"no config\.json: a model folder has"):
         resolve(str(tmp_path))
     (tmp_path / "a.gguf").write_bytes(b"")
-    with pytest.raises(ModelFormatError, match=r"give the file .*a\.gguf"):
+    (tmp_path / "b.gguf").write_bytes(b"")
+    with pytest.raises(ModelFormatError, match=r"give one of its files, as .*a\.gguf"):
         resolve(str(tmp_path))
     (tmp_path / "notes.txt").write_text("")
     with pytest.raises(ModelFormatError, match="is not a model"):
@@ -240,6 +241,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
     fake = FakeHub(
         tmp_path / "hub", "m-Q4_K_M.gguf", "m.q8_0.gguf", "UD/m-UD-Q2_K.gguf", "mmproj-F16.gguf", "m-F16.gguf",
         "m-BF16-00001-of-00002.gguf", "m-BF16-00002-of-00002.gguf", "Q5_0.gguf", "m-Q4_K_M.bin",
+        "a/m-Q6_K.gguf", "m-Q6_K.gguf", "m-BF16-00001-of-00003.gguf",
     )  # fmt: skip
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fake.snapshot_download)
     monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda repo_id: list(fake.files))
@@ -269,7 +271,7 @@ def test_a_gguf_file_of_the_hub_is_found_by_its_type(ref: str, file: str, hub: F
     ("ref", "says"),
     [
         ("org/m:Q3_K", r"org/m has no GGUF file Q3_K: use the type of one of m-Q4_K_M\.gguf, m\.q8_0\.gguf"),
-        ("org/m:BF16", r"org/m:BF16 is 2 files \(.*\): join its parts with llama\.cpp's llama-gguf-split --merge"),
+        ("org/m:Q6_K", r"org/m:Q6_K is 2 models \(a/m-Q6_K\.gguf, m-Q6_K\.gguf\): name one of their files"),
     ],
 )
 def test_types_that_the_hub_does_not_have(ref: str, says: str, hub: FakeHub) -> None:

@@ -1,4 +1,4 @@
-"""Model folders: ``config.json`` and weights in safetensors files or in one GGUF file."""
+"""Model folders: ``config.json`` and weights in safetensors files or in GGUF files."""
 
 from __future__ import annotations
 
@@ -20,10 +20,19 @@ from outrider.weights.files.layout import check_counts, check_shapes, unread_ten
 from outrider.weights.files.parts import find_parts, stored_parts
 from outrider.weights.files.safetensors import TensorInfo, read_header, stored_tensors
 from outrider.weights.gguf.reader import open_gguf
+from outrider.weights.gguf.shards import is_shard
 from outrider.weights.hf_config.config import read_config
 from outrider.weights.hf_config.keys import unread_keys
 
-__all__ = ["GGUF_WEIGHTS", "PICKLE_SUFFIXES", "has_weights", "open_checkpoint", "open_stored", "refuse_pickles"]
+__all__ = [
+    "GGUF_WEIGHTS",
+    "PICKLE_SUFFIXES",
+    "gguf_weights",
+    "has_weights",
+    "open_checkpoint",
+    "open_stored",
+    "refuse_pickles",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -32,14 +41,15 @@ PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:
-    """Open a folder: ``config.json`` and one or more safetensors files, or ``model.gguf``.
+    """Open a folder: ``config.json`` and one or more safetensors files, or ``model.gguf``, or its parts.
 
     Every expected tensor is checked for presence and shape in the file headers before any is loaded.
     Raises ``ModelFormatError`` naming the file or tensor at fault, the value found and the value expected.
     """
     config = read_config(folder)
-    if not _has_safetensors(folder) and (folder / GGUF_WEIGHTS).exists():
-        return open_gguf(folder / GGUF_WEIGHTS, config)
+    gguf = gguf_weights(folder)
+    if not _has_safetensors(folder) and gguf is not None:
+        return open_gguf(gguf, config)
     files, infos = _headers(folder)
     own = _text_names(folder, infos) or _names_without_prefix(infos)
     if own is not None:  # what sees the images is loaded apart
@@ -107,7 +117,13 @@ def _is_embedding(stored: Mapping[str, StoredTensor]) -> bool:
 
 def has_weights(folder: Path) -> bool:
     """Whether ``folder`` holds weights of a kind that ``open_checkpoint`` reads."""
-    return any(folder.glob("*.safetensors")) or (folder / GGUF_WEIGHTS).exists()
+    return any(folder.glob("*.safetensors")) or gguf_weights(folder) is not None
+
+
+def gguf_weights(folder: Path) -> Path | None:
+    """``model.gguf``, or one of its parts, ``model-00001-of-00003.gguf`` and so on; None if there is none."""
+    parts = (path for path in sorted(folder.glob("model-*.gguf")) if is_shard(path.name))
+    return folder / GGUF_WEIGHTS if (folder / GGUF_WEIGHTS).exists() else next(parts, None)
 
 
 def _has_safetensors(folder: Path) -> bool:

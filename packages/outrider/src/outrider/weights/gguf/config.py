@@ -53,7 +53,7 @@ def kind_of_gguf(header: GGUFHeader) -> GGUFFamily:
 def _read(path: Path, header: GGUFHeader) -> ModelConfig:
     get = header.scalar
     arch, kind = get("general.architecture"), kind_of_gguf(header)
-    _check_general(header)
+    check_gguf_tokenizer(header)
     _check_keys(header, arch, kind)
     embedding = header.tensors.get("token_embd.weight")
     if embedding is None:
@@ -79,7 +79,7 @@ def _read(path: Path, header: GGUFHeader) -> ModelConfig:
     turned = get(f"{arch}.rope.dimension_count", head_dim)
     if kind.partial and isinstance(turned, int) and isinstance(head_dim, int) and 0 < turned <= head_dim:
         raw["partial_rotary_factor"] = turned / head_dim
-    rope = read_gguf_rope(arch, header, path, turned, FAMILIES[kind.family])
+    rope = read_gguf_rope(arch, header, turned, FAMILIES[kind.family])
     config = parse_config(raw | {"head_dim": head_dim} | rope | kind.read(arch, header))
     whole = {"rope.dimension_count": config.rotary_dim or config.head_dim, "attention.value_length": config.head_dim}
     for key, wanted in whole.items():
@@ -89,15 +89,6 @@ def _read(path: Path, header: GGUFHeader) -> ModelConfig:
                 f"{arch}.{key}={shown(value)} is not supported: a head has {config.head_dim} dimensions, all rotated"
             )
     return config if kind.reads_window else _within_window(config, get(f"{arch}.attention.sliding_window"))
-
-
-def _check_general(header: GGUFHeader) -> None:
-    if header.scalar("split.count", 0) not in (0, 1):
-        raise ModelFormatError(
-            f"split.count={shown(header.scalar('split.count'))}: this is one part of a model, merge them first "
-            "(llama-gguf-split --merge)"
-        )
-    check_gguf_tokenizer(header)
 
 
 def _check_keys(header: GGUFHeader, arch: str, kind: GGUFFamily) -> None:

@@ -35,6 +35,7 @@ class GGUFTensor:
     shape: tuple[int, ...]
     start: int  # bytes from the start of the file
     stop: int
+    file: Path
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ class _Scanner:
             stop = start + offset + math.prod(shape) // block * block_bytes
             if stop > len(self.data):
                 raise self.damaged(f"tensor {shown(name)} ends at byte {stop:,} of a file of {len(self.data):,}")
-            tensors[name] = GGUFTensor(kind, shape, start + offset, stop)
+            tensors[name] = GGUFTensor(kind, shape, start + offset, stop, self.path)
         at, before = start, ""
         for name, tensor in sorted(tensors.items(), key=lambda item: item[1].start):
             if tensor.start < at:

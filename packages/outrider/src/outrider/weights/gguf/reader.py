@@ -16,19 +16,20 @@ from outrider.weights.files.checkpoint import Checkpoint
 from outrider.weights.files.layout import check_counts, check_shapes, unread_tensors
 from outrider.weights.files.parts import find_parts, stored_parts
 from outrider.weights.gguf.config import kind_of_gguf, read_gguf_config
-from outrider.weights.gguf.header import read_gguf_header
 from outrider.weights.gguf.rope import ROPE_TENSORS
+from outrider.weights.gguf.shards import read_gguf
 
 
 def open_gguf(path: Path, config: ModelConfig | None = None) -> Checkpoint:
-    """Open a GGUF file. ``config`` is what a ``config.json`` beside it says; only end-of-text ids
-    and context may differ.
+    """Open a GGUF file, or all parts of the model of which it is one.
+
+    ``config`` is what a ``config.json`` beside it says; only end-of-text ids and context may differ.
 
     Raises ``ModelFormatError`` for damaged files, for architectures, rotary scalings and keys that are not implemented,
     for a ``config`` that describes another model, and, when a tensor is asked for, for quantisations that cannot be
     read.
     """
-    header = read_gguf_header(path)
+    header = read_gguf(path)
     own, kind = read_gguf_config(path, header), kind_of_gguf(header)
     weights = header.tensors.keys() - set(ROPE_TENSORS)
     names = {kind.family_name(name): name for name in sorted(weights)}
@@ -44,11 +45,11 @@ def open_gguf(path: Path, config: ModelConfig | None = None) -> Checkpoint:
         raise ModelFormatError(
             f"{path}: tensor {shown(name)} belongs to no {config.family} model: merge adapters first"
         )
-    data = np.memmap(path, mode="r", dtype=np.uint8)
+    maps = {file: np.memmap(file, mode="r", dtype=np.uint8) for file in {t.file for t in header.tensors.values()}}
     files = {}
     for name, raw in names.items():
         info = header.tensors[raw]
-        files[name] = StoredTensor(info.type.name, info.shape, data[info.start : info.stop])
+        files[name] = StoredTensor(info.type.name, info.shape, maps[info.file][info.start : info.stop])
     stored = stored_parts(parts, files)
     return Checkpoint(config, stored, quantised=True)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,13 +26,13 @@ ROPE_TENSORS = (_DIVISORS, _SHORT, _LONG)
 """Stand for a scaling in the configuration: no weights."""
 
 
-def read_gguf_rope(arch: str, header: GGUFHeader, path: Path, turned: object, family: Family) -> dict[str, Any]:
+def read_gguf_rope(arch: str, header: GGUFHeader, turned: object, family: Family) -> dict[str, Any]:
     """Base and scaling of a file's rotary position, for heads with ``turned`` rotated dimensions.
 
     Raises ``ModelFormatError`` for scalings that are not implemented.
     """
     theta = header.scalar(f"{arch}.rope.freq_base", 10000.0)
-    scaling = _scaling(arch, header, path, turned, theta)
+    scaling = _scaling(arch, header, turned, theta)
     if family.rope_by_kind is None:
         return {"rope_theta": theta, "rope_scaling": scaling}
     swa = header.scalar(f"{arch}.rope.freq_base_swa", family.rope_by_kind)
@@ -42,7 +41,7 @@ def read_gguf_rope(arch: str, header: GGUFHeader, path: Path, turned: object, fa
     return {"rope_parameters": kinds}
 
 
-def _scaling(arch: str, header: GGUFHeader, path: Path, turned: object, theta: object) -> dict[str, Any] | None:
+def _scaling(arch: str, header: GGUFHeader, turned: object, theta: object) -> dict[str, Any] | None:
     """As in llama.cpp, a scaling without a type is linear, and type none has no factor."""
     get = header.scalar
     kind = get(f"{arch}.rope.scaling.type", "linear")
@@ -54,10 +53,10 @@ def _scaling(arch: str, header: GGUFHeader, path: Path, turned: object, theta: o
             f"rope scaling {shown(kind)} is not supported: use linear, yarn, LongRoPE, Llama 3 or none"
         )
     scaled = kind != "none" and factor not in (0.0, 1.0, None)
-    short = _read_divisors(arch, header, _SHORT, path, turned)
+    short = _read_divisors(arch, header, _SHORT, turned)
     if short is None and _LONG in header.tensors:
         raise ModelFormatError(f"{_LONG} without {_SHORT} is not supported: download the file again")
-    found = _read_divisors(arch, header, _DIVISORS, path, turned)
+    found = _read_divisors(arch, header, _DIVISORS, turned)
     llama3 = None if found is None else _recognise_llama3(found, theta)
     if sum((scaled, short is not None, llama3 is not None)) > 1:
         raise ModelFormatError(f"{kind} scaling by {shown(factor)} together with tensors of another is not supported")
@@ -73,7 +72,7 @@ def _scaling(arch: str, header: GGUFHeader, path: Path, turned: object, theta: o
     return {"rope_type": "linear", "factor": factor} if scaled else llama3
 
 
-def _read_divisors(arch: str, header: GGUFHeader, name: str, path: Path, turned: object) -> np.ndarray[Any, Any] | None:
+def _read_divisors(arch: str, header: GGUFHeader, name: str, turned: object) -> np.ndarray[Any, Any] | None:
     tensor = header.tensors.get(name)
     if tensor is None:
         return None
@@ -84,7 +83,7 @@ def _read_divisors(arch: str, header: GGUFHeader, name: str, path: Path, turned:
             f"{name} of type {tensor.type.name} and shape {list(tensor.shape)} is not a float32 divisor for "
             f"each of {shown(turned)} / 2 rotary pairs: download it again"
         )
-    divisors = np.fromfile(path, np.float32, count=tensor.shape[0], offset=tensor.start)
+    divisors = np.fromfile(tensor.file, np.float32, count=tensor.shape[0], offset=tensor.start)
     if not np.isfinite(divisors).all():
         raise ModelFormatError(f"{name} holds numbers that are no divisors: download it again")
     return divisors

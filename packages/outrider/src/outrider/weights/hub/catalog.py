@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from outrider.utils.json_files import shown
 from outrider.utils.suggest import close_to
 from outrider.utils.user_cache import building, cache_root, locked
 from outrider.weights.folder import GGUF_WEIGHTS, PICKLE_SUFFIXES, has_weights, refuse_pickles
+from outrider.weights.gguf.shards import first_shard, gguf_files
 from outrider.weights.hub.builtin import BUILTINS, pull
-from outrider.weights.hub.downloads import HubRef, download, download_gguf, parse_hub_ref
+from outrider.weights.hub.downloads import TOWERS, HubRef, download, download_gguf, parse_hub_ref
 from outrider.weights.hub.manifest import check_files, read_source, sha256_of, write_manifest
 
 _OLLAMA_NAME = re.compile(r"[\w.-]+:[\w.-]+")
@@ -25,15 +27,17 @@ _HEAD = 1 << 20  # bytes of a GGUF file compared at every start; all of it is ha
 def resolve(ref: str, *, progress: bool = False, verify: bool = False) -> Path:
     """The folder of the model ``ref`` names, in Hugging Face layout, made or fetched if need be.
 
-    ``ref`` is a folder, a ``.gguf`` file (prepared once), a built-in name (pulled once), or ``org/name`` of the hub,
-    with or without its address: safetensors, or as ``org/name:Q4_K_M`` the GGUF file with weights of this type.
+    ``ref`` is a folder, a ``.gguf`` file (prepared once) or any part of a split one, a folder with one of these alone,
+    a built-in name (pulled once), or ``org/name`` of the hub, with or without its address: safetensors, or as
+    ``org/name:Q4_K_M`` the GGUF file with weights of this type.
     ``progress`` reports long work on stderr; ``verify`` reads every byte of the cached copy.
 
     Raises ``ModelNotFoundError``, ``ModelFormatError``, ``DownloadError`` or ``CapacityError``.
     """
     path = Path(os.path.expanduser(ref))
     if ref and os.path.isdir(path):  # unlike Path's, false for any text that cannot be a path
-        return _local_folder(path)
+        inside = lone_gguf(path)
+        return _local_folder(path) if inside is None else _converted(inside, progress=progress, verify=verify)
     if os.path.isfile(path):
         if path.suffix == ".gguf":
             return _converted(real_place(path), progress=progress, verify=verify)
@@ -88,16 +92,32 @@ def _local_folder(folder: Path) -> Path:
             refuse_pickles(folder)
         return folder
     refuse_pickles(folder)
-    inside = sorted(folder.glob("*.gguf"))
+    inside = _ggufs(folder)
     files = f"*.safetensors or {GGUF_WEIGHTS}"
-    remedy = f"give the file {inside[0]}" if inside else f"a model folder has config.json and {files}"
+    remedy = f"give one of its files, as {inside[0]}" if inside else f"a model folder has config.json and {files}"
     raise ModelFormatError(f"{folder} has no config.json: {remedy}")
 
 
+def lone_gguf(folder: Path) -> Path | None:
+    """The GGUF file, or first part, of a folder that holds no ``config.json``, no pickle and one GGUF model."""
+    if (folder / "config.json").exists() or any(path.suffix in PICKLE_SUFFIXES for path in folder.iterdir()):
+        return None
+    models = _ggufs(folder)
+    return real_place(models[0]) if len(models) == 1 else None
+
+
+def _ggufs(folder: Path) -> list[Path]:
+    """The GGUF models in a folder, by their first files, but for towers that see images."""
+    files = [path for path in folder.glob("*.gguf") if not fnmatchcase(path.name, TOWERS)]
+    return sorted(set(map(first_shard, files)))
+
+
 def real_place(file: Path) -> Path:
-    """The path of a file without links in its folders. A link keeps its own name: the hub's cache names its targets by
-    their digests."""
-    return file.parent.resolve() / file.name
+    """The path of a GGUF file, of the first one where a model is split, without links in its folders.
+
+    A link keeps its own name: the hub's cache names its targets by their digests.
+    """
+    return first_shard(file.parent.resolve() / file.name)
 
 
 def gguf_folder(gguf: Path) -> Path:
@@ -122,13 +142,23 @@ def _convert(gguf: Path, folder: Path, found: dict[str, Any], progress: bool) ->
         print(f"preparing {gguf} (once) in {folder}", file=sys.stderr)
     with building(folder) as fresh:
         convert_gguf(gguf, fresh, progress=progress)
-        write_manifest(fresh, found | {"sha256": sha256_of(gguf)})
+        write_manifest(fresh, found | {"sha256": _digests(gguf)})
 
 
 def _identity(gguf: Path) -> dict[str, Any]:
-    stat = gguf.stat()
-    head = sha256_of(gguf, stop=min(_HEAD, stat.st_size))
-    return {"path": str(gguf), "size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "head_sha256": head}
+    first, *others = map(_identity_of_file, gguf_files(gguf))
+    return {"path": str(gguf)} | first | ({"others": others} if others else {})
+
+
+def _identity_of_file(file: Path) -> dict[str, Any]:
+    stat = file.stat()
+    head = sha256_of(file, stop=min(_HEAD, stat.st_size))
+    return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "head_sha256": head}
+
+
+def _digests(gguf: Path) -> str:
+    """The digest of each file of a model."""
+    return " ".join(map(sha256_of, gguf_files(gguf)))
 
 
 def _is_current(folder: Path, found: dict[str, Any]) -> bool:
@@ -141,4 +171,4 @@ def _is_intact(folder: Path, gguf: Path) -> bool:
         check_files(folder, full=True)
     except ModelFormatError:
         return False
-    return (read_source(folder) or {}).get("sha256") == sha256_of(gguf)
+    return (read_source(folder) or {}).get("sha256") == _digests(gguf)

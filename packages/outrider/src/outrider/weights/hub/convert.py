@@ -26,15 +26,20 @@ _BLOCK = 1 << 24  # bytes copied at a time
 def convert_gguf(gguf: Path, out: Path, *, progress: bool = False) -> None:
     """Fill ``out`` from a GGUF file: the file itself (a hard link where possible), configuration, tokenizer, template.
 
+    All parts of a model that is split are linked.
+
     Raises ``ModelFormatError`` for files that cannot be read, ``CapacityError`` if the disk has no room.
     """
-    from outrider.weights.gguf.header import read_gguf_header
     from outrider.weights.gguf.reader import open_gguf
+    from outrider.weights.gguf.shards import gguf_files, read_gguf, shard_name
 
     checkpoint = open_gguf(gguf)
-    _link_or_copy(gguf, out / GGUF_WEIGHTS, progress=progress)
+    files = gguf_files(gguf)
+    for place, file in enumerate(files):
+        name = shard_name(Path(GGUF_WEIGHTS).stem, place, len(files))
+        _link_or_copy(file, out / name, progress=progress)
     write_json(out / "config.json", to_hf_config(checkpoint.config))
-    tokenizer_from_gguf(gguf, read_gguf_header(gguf), out)
+    tokenizer_from_gguf(gguf, read_gguf(gguf), out)
 
 
 def _link_or_copy(source: Path, target: Path, *, progress: bool) -> None:

@@ -1,4 +1,4 @@
-"""Models from the Hugging Face hub, through ``huggingface_hub`` and its cache: safetensors, or one GGUF file."""
+"""Models from the Hugging Face hub, through ``huggingface_hub`` and its cache: safetensors, or GGUF files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from outrider.errors import DownloadError, ModelFormatError, ModelNotFoundError
+from outrider.weights.gguf.shards import first_shard, shard_pattern
 
 # Never *.bin, *.pt (pickles) nor *.py (code); `original/` and `onnx/` hold the same weights once more.
 _WANTED = ("*.json", "*.jinja", "model*.safetensors")
 _UNWANTED = ("*/*",)
-_TOWERS = "*mmproj*"  # GGUF files of towers that see images, beside the model
+TOWERS = "*mmproj*"  # GGUF files of towers that see images, beside the model
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 # As people copy them from a browser, from Ollama or from llama.cpp.
 _ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?(?:hf\.co|huggingface\.co)/|hf://(?:models/)?", re.IGNORECASE)
@@ -66,24 +67,27 @@ def download(repo_id: str, *, progress: bool = False) -> Path:
 def download_gguf(repo_id: str, wanted: str, *, progress: bool = False) -> Path:
     """The GGUF file of ``repo_id`` with this name, or with this type of weights at its name's end, in any case.
 
+    Of a model that is split, the first part; all of its parts are fetched.
+
     Raises as ``download``, and ``ModelNotFoundError`` if there is no such file, or more than one.
     """
     if wanted.endswith(".gguf"):
-        patterns = [wanted]
+        patterns = [shard_pattern(wanted)]
     else:
         cases = dict.fromkeys((wanted, wanted.upper(), wanted.lower()))
         ends = [f"{case}{part}.gguf" for case in cases for part in ("", "-?????-of-?????")]
         patterns = [pattern for end in ends for pattern in (end, f"*[-._/]{end}")]
-    folder = _snapshot(repo_id, patterns, [_TOWERS], progress=progress)
+    folder = _snapshot(repo_id, patterns, [TOWERS], progress=progress)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.gguf"))
-    found = [name for name in names if any(fnmatchcase(name, p) for p in patterns) and not fnmatchcase(name, _TOWERS)]
-    if len(found) > 1:
-        parts = "-of-" in found[0]
-        remedy = "join its parts with llama.cpp's llama-gguf-split --merge" if parts else "name one of them"
-        raise ModelNotFoundError(f"{repo_id}:{wanted} is {len(found)} files ({', '.join(found[:3])}): {remedy}")
-    if not found:
+    found = [name for name in names if any(fnmatchcase(name, p) for p in patterns) and not fnmatchcase(name, TOWERS)]
+    models = sorted({first_shard(folder / name) for name in found})
+    if len(models) > 1:
+        raise ModelNotFoundError(
+            f"{repo_id}:{wanted} is {len(models)} models ({', '.join(found[:3])}): name one of their files"
+        )
+    if not models:
         raise ModelNotFoundError(f"{repo_id} has no GGUF file {wanted}: {_what_there_is(repo_id)}")
-    return folder / found[0]
+    return models[0]
 
 
 def _what_there_is(repo_id: str) -> str:

@@ -12,8 +12,8 @@ from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.utils.user_cache import cache_root
 from outrider.weights.families.elsewhere import family_extension, other_family
 from outrider.weights.files.safetensors import read_header
-from outrider.weights.folder import GGUF_WEIGHTS, open_checkpoint
-from outrider.weights.gguf.header import read_gguf_header
+from outrider.weights.folder import gguf_weights, open_checkpoint
+from outrider.weights.gguf.shards import read_gguf
 from outrider.weights.hub.builtin import BUILTINS, BuiltIn, folder_of, is_pulled
 from outrider.weights.hub.catalog import resolve
 from outrider.weights.hub.manifest import MANIFEST, check_files, read_source
@@ -138,8 +138,9 @@ def _size_of(folder: Path) -> int:
 def _parameters_of(folder: Path) -> int | None:
     try:
         shapes = [i.shape for path in folder.glob("*.safetensors") for i in read_header(path).values()]
-        if not shapes:
-            shapes = [i.shape for i in read_gguf_header(folder / GGUF_WEIGHTS).tensors.values()]
+        gguf = gguf_weights(folder)
+        if not shapes and gguf is not None:
+            shapes = [i.shape for i in read_gguf(gguf).tensors.values()]
     except (OutriderError, OSError):
         return None  # a damaged file is `info`'s to report; the list goes on
     return sum(map(math.prod, shapes))

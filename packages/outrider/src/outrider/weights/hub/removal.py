@@ -10,7 +10,7 @@ from outrider.errors import InvalidRequestError, ModelNotFoundError
 from outrider.utils.json_files import shown
 from outrider.utils.user_cache import cache_root, locked
 from outrider.weights.hub.builtin import BUILTINS, folder_of
-from outrider.weights.hub.catalog import gguf_folder, real_place
+from outrider.weights.hub.catalog import gguf_folder, lone_gguf, real_place
 from outrider.weights.hub.downloads import parse_hub_ref
 from outrider.weights.hub.manifest import read_source
 
@@ -38,6 +38,8 @@ def remove(ref: str) -> Removed:
         folder = folder_of(BUILTINS[ref])
     elif path.suffix == ".gguf":
         folder = gguf_folder(real_place(path))
+    elif ref and path.is_dir() and (inside := lone_gguf(path)) is not None:
+        folder = gguf_folder(inside)
     elif ref and path.is_dir() and cache_root() not in path.resolve().parents:
         raise InvalidRequestError(f"{ref} is a folder of your own, which no cache holds: delete it yourself")
     else:
