@@ -118,7 +118,7 @@ FUZZ_SECONDS ?= 60
 fuzz-native:  ## random tensors into the packing of weights, under sanitizers (FUZZ_SECONDS=600 for longer)
 	mkdir -p build/native
 	$(CC) -O1 -g -std=c11 -ffp-contract=off -fsanitize=address,undefined -fno-sanitize-recover=all -I$(NATIVE) \
-		packages/outrider/tests/native/fuzz_pack.c $(addprefix $(NATIVE)/,unpack.c unpack_legacy.c unpack_k.c unpack_iq.c quantise.c plan.c pack.c rows.c) \
+		packages/outrider/tests/native/fuzz_pack.c $(addprefix $(NATIVE)/,unpack.c unpack_legacy.c unpack_k.c unpack_iq.c quantise.c plan.c pack.c checksum.c rows.c) \
 		-lm -o build/native/fuzz_pack
 	build/native/fuzz_pack $(FUZZ_SECONDS)
 

@@ -5,6 +5,7 @@
  *
  * Every buffer is allocated at exactly the size that is announced. Whatever packs must read back as finite numbers.
  */
+#define _POSIX_C_SOURCE 200809L /* posix_memalign */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,6 +106,45 @@ static void check_rows(const outrider_weight *w) {
     free(out);
 }
 
+/* Whether the checksum changes with one bit. */
+static int tells_damage(uint8_t *part, int64_t bytes) {
+    int64_t place = below(bytes);
+    uint8_t bit = (uint8_t)(1 << below(8));
+    uint64_t sums[2];
+    if (outrider_checksum(part, bytes, &sums[0]) != OUTRIDER_OK) abort();
+    part[place] ^= bit;
+    if (outrider_checksum(part, bytes, &sums[1]) != OUTRIDER_OK) abort();
+    part[place] ^= bit;
+    return sums[0] != sums[1];
+}
+
+/* Two ranges of panels, each in memory of its own size; one time in 32 something about a range is wrong. */
+static int pack_in_two(const outrider_source *s, outrider_weight *w, int64_t size) {
+    int64_t count = size / w->panel_bytes, cut = below(count + 1), ends[3] = {0, cut, count};
+    void *panels; /* on a cache line, as the library demands */
+    if (posix_memalign(&panels, 64, (size_t)size)) abort();
+    int status = OUTRIDER_OK;
+    for (int i = 0; i < 2 && status == OUTRIDER_OK; i++) {
+        int64_t first = ends[i], last = ends[i + 1], right = (last - first) * w->panel_bytes, told = right;
+        if (first == last) continue;
+        if (!below(32)) told = below(2 * size);
+        if (!below(64)) first = strange_size();
+        if (!below(64)) last = strange_size();
+        uint8_t *part = malloc(told ? (size_t)told : 1);
+        if (!part) abort();
+        status = outrider_pack(s, first, last, part, told);
+        if (status == OUTRIDER_OK && (last - first) * w->panel_bytes != told) abort();
+        if (status == OUTRIDER_OK && told != right) status = OUTRIDER_BAD_SIZE; /* another range, as ours was strange */
+        if (status == OUTRIDER_OK && !tells_damage(part, told)) abort();
+        if (status == OUTRIDER_OK) memcpy((uint8_t *)panels + ends[i] * w->panel_bytes, part, (size_t)told);
+        free(part);
+    }
+    w->panels = panels;
+    if (status == OUTRIDER_OK) check_rows(w);
+    free(panels);
+    return status;
+}
+
 static int try_one(void) {
     outrider_source s;
     outrider_weight w;
@@ -115,13 +155,7 @@ static int try_one(void) {
     if (status == OUTRIDER_OK) {
         int64_t size = (w.outputs + 15) / 16 * w.panel_bytes;
         if (size <= 0 || size > 1 << 26) abort(); /* small sources make small weights */
-        int64_t told = below(32) ? size : below(2 * size);
-        uint8_t *panels = malloc(told ? (size_t)told : 1);
-        if (!panels) abort();
-        status = outrider_pack(&s, panels, told);
-        w.panels = panels;
-        if (status == OUTRIDER_OK) check_rows(&w);
-        free(panels);
+        status = pack_in_two(&s, &w, size);
     }
     free((void *)s.data);
     free((void *)s.grid);

@@ -148,8 +148,10 @@ def pack(
     weight = WeightStruct()
     native = native_library()
     _raise_for(native.outrider_plan_weight(ctypes.byref(source), ctypes.byref(weight)), stored, target)
-    panels = aligned_memory(-(-outputs // _PANEL_OUTPUTS) * weight.panel_bytes)
-    _raise_for(native.outrider_pack(ctypes.byref(source), panels.ctypes.data, panels.nbytes), stored, target)
+    count = -(-outputs // _PANEL_OUTPUTS)
+    panels = aligned_memory(count * weight.panel_bytes)
+    status = native.outrider_pack(ctypes.byref(source), 0, count, panels.ctypes.data, panels.nbytes)
+    _raise_for(status, stored, target)
     return NativeWeight(weight, panels, _packed_bias(bias, outputs), context or loading_context())
 
 

@@ -163,7 +163,10 @@ _OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
         "source.outputs": (0, -1, 5, LONG), "source.order": (odd,), "source.data": (None,),
         "source.data_bytes": (0, -1, 511, MOST), "source.type": (-1, 99, 2), "source.target": (-1, 6),
     },
-    "pack": {"0": (None, odd), "1": (None,), "2": (0, -1, 64, MOST)},
+    "pack": {
+        "0": (None, odd), "1": (-1, 1, 2**62), "2": (0, -1, 2, HUGE, 2**62), "3": (None,), "4": (0, -1, 64, MOST),
+    },
+    "checksum": {"0": (None,), "1": (-1,), "2": (None, odd)},
     "first_largest": {
         "0": (None, odd), "1": (-1,), "2": (0, -1, LONG), "3": (1, -1), "4": (None, odd), "5": (None, odd),
         "6": (None, odd),
@@ -196,7 +199,8 @@ _STATUS = {  # of what is not OUTRIDER_BAD_ARGUMENT
         ("inputs", LONG), ("outputs", 0), ("outputs", -1), ("outputs", 5), ("outputs", LONG), ("data", None),
         ("data_bytes", 0), ("data_bytes", -1), ("data_bytes", 511), ("data_bytes", MOST), ("type", 2))},
     "plan_weight source.type=-1": 17, "plan_weight source.type=99": 17,
-    "pack 1=None": 18, "pack 2=0": 18, "pack 2=-1": 18, "pack 2=64": 18, f"pack 2={MOST}": 18,
+    **{f"pack {place}={value}": 18 for place, values in (
+        (1, (-1, 1, 2**62)), (2, (0, -1, 2, HUGE, 2**62)), (3, (None,)), (4, (0, -1, 64, MOST))) for value in values},
 }  # fmt: skip
 _ELSEWHERE = [
     *(Case("suffix_array_search", {key: value}, -1) for key, values in {

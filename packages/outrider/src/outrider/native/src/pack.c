@@ -162,11 +162,10 @@ static int allocate(packer *p) {
     return p->codes && p->scales && p->minima && p->floats ? OUTRIDER_OK : OUTRIDER_NO_MEMORY;
 }
 
-static int pack_all(packer *p, uint8_t *panels) {
+static int pack_range(packer *p, int64_t first, int64_t last, uint8_t *panels) {
     const outrider_source *s = p->source;
-    int64_t padded = panel_count(s->outputs) * PANEL_OUTPUTS;
-    for (int64_t output = 0; output < padded; output++) {
-        uint8_t *panel = panels + output / PANEL_OUTPUTS * p->plan.weight.panel_bytes;
+    for (int64_t output = first * PANEL_OUTPUTS; output < last * PANEL_OUTPUTS; output++) {
+        uint8_t *panel = panels + (output / PANEL_OUTPUTS - first) * p->plan.weight.panel_bytes;
         if (output >= s->outputs) {
             pack_nothing(p, panel, output % PANEL_OUTPUTS);
             continue;
@@ -179,15 +178,16 @@ static int pack_all(packer *p, uint8_t *panels) {
     return OUTRIDER_OK;
 }
 
-int outrider_pack(const outrider_source *source, uint8_t *panels, int64_t bytes) {
+int outrider_pack(const outrider_source *source, int64_t first, int64_t last, uint8_t *panels, int64_t bytes) {
     packer p;
     memset(&p, 0, sizeof p);
     int status = make_plan(&p.plan, source);
     if (status != OUTRIDER_OK) return status;
-    if (!panels || bytes != panel_count(source->outputs) * p.plan.weight.panel_bytes) return OUTRIDER_BAD_SIZE;
+    if (first < 0 || first >= last || last > panel_count(source->outputs)) return OUTRIDER_BAD_SIZE;
+    if (!panels || bytes != (last - first) * p.plan.weight.panel_bytes) return OUTRIDER_BAD_SIZE;
     p.source = source;
     status = allocate(&p);
-    if (status == OUTRIDER_OK) status = pack_all(&p, panels);
+    if (status == OUTRIDER_OK) status = pack_range(&p, first, last, panels);
     free(p.codes);
     free(p.scales);
     free(p.minima);

@@ -71,11 +71,15 @@ typedef struct {
 /* Fills ``weight`` but for panels and bias, which become NULL. Its panels take ceil(outputs / 16) * panel_bytes. */
 OUTRIDER_API int outrider_plan_weight(const outrider_source *source, outrider_weight *weight);
 
-/* Writes all panels: ``bytes`` of them, as planned.
+/* Writes the panels ``first`` to ``last - 1``, which take ``bytes`` as planned, to ``panels``. Threads may share a source.
  *
  * A missing output has scale 0, minimum 0 and a code of value 0 if the format has one; so has a missing input, but for
  * scale and minimum, which are those of its group.
  */
-OUTRIDER_API int outrider_pack(const outrider_source *source, uint8_t *panels, int64_t bytes);
+OUTRIDER_API int outrider_pack(const outrider_source *source, int64_t first, int64_t last, uint8_t *panels,
+                               int64_t bytes);
+
+/* Of packed weights in a file: one changed byte gives another number, several almost certainly do. */
+OUTRIDER_API int outrider_checksum(const uint8_t *data, int64_t bytes, uint64_t *sum);
 
 #endif
