@@ -1,4 +1,4 @@
-"""Upper bounds of the text of n tokens: a longer text is too long, and need not be tokenized."""
+"""Upper bounds on the text of n tokens. A longer text has more tokens, and is refused without tokenizing it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SAME_LENGTH = {"Prepend", "Lowercase", "ByteLevel"}
 
 
 def characters_per_token(backend: tokenizers.Tokenizer) -> int | None:
-    """Characters of text that one token stands for at most; None if it is unbounded.
+    """The most characters of text that one token stands for; None if there is no bound.
 
-    There is none where runs of unknown characters or of spaces become one token, or none.
+    There is no bound if a run of unknown characters or of spaces becomes one token, or no token.
     """
     state = json.loads(backend.to_str())
     model, added = state["model"], state["added_tokens"]

@@ -34,9 +34,8 @@ _CHILDREN = Children(
 def find_template(folder: Path, configured: object) -> str | None:
     """The template of a model folder: ``chat_template.jinja``, else that of ``tokenizer_config.json``.
 
-    Between the two comes ``chat_template.json``, where models that see or hear once had it.
-
-    That may be one text or a list of named ones, of which ``default`` is taken.
+    Between the two comes ``chat_template.json``, where older models of images or sounds have it. A template is one
+    text, or a list of named texts, of which ``default`` is taken. None: the folder has no template.
     """
     file, older = folder / "chat_template.jinja", folder / "chat_template.json"
     if not file.exists() and older.exists() and (folder / "preprocessor_config.json").exists():
@@ -54,7 +53,7 @@ def find_template(folder: Path, configured: object) -> str | None:
 
 @dataclass(frozen=True)
 class Rendered:
-    """A conversation as text. ``pieces``: see ``provenance``; None where all control tokens are the template's."""
+    """A conversation as text. ``pieces``: see ``provenance``; None if all control tokens are the template's own."""
 
     text: str
     pieces: Sequence[str] | None = None
@@ -71,7 +70,7 @@ class Rendered:
 class ChatTemplate:
     """A compiled template and the special tokens it may mention.
 
-    It runs in another process, with limits: rendering costs some 0.1 ms more than here, and nothing can hang.
+    It runs in another process, with limits: this costs about 0.1 ms for each conversation, and nothing can hang.
 
     Raises ``ModelFormatError`` on construction if the template does not parse.
     """
@@ -100,7 +99,7 @@ class ChatTemplate:
         """The prompt for ``messages``, of at most ``limit`` characters.
 
         Contents are texts, or lists of parts: ``{"type": "text", "text": ...}`` and ``{"type": "image"}``.
-        ``read_arguments``: those of ``tool_calls`` are texts of JSON, which the template's own process reads.
+        ``read_arguments``: the arguments of ``tool_calls`` are JSON texts, which the template's process parses.
 
         Raises ``InvalidRequestError`` with the template's own words if it refuses.
         """
@@ -110,7 +109,7 @@ class ChatTemplate:
 
     @cached_property
     def _reads_parts_alone(self) -> bool:
-        """Whether contents that are one text are left out, and only lists of parts are written."""
+        """Whether the template leaves out contents that are one text, and writes lists of parts only."""
         if "type" not in self._setup["source"]:
             return False
         text: dict[str, Any] = {"role": "user", "content": _PROBE}

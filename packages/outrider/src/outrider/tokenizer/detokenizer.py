@@ -1,4 +1,4 @@
-"""Text as it grows: the text that a new token adds, never half a character."""
+"""Converts token ids to text one at a time, and never returns half a character."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Vocabulary(Protocol):
-    """A tokenizer, as far as turning ids into text goes."""
+    """The methods of a tokenizer that convert ids to text."""
 
     @property
     def special_ids(self) -> frozenset[int]: ...
@@ -50,8 +50,8 @@ class IncrementalDetokenizer:
         self.shown: frozenset[int] = frozenset()
         """Special tokens that ``show`` was given."""
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-        self._before: list[int] = []  # the last word, once decided: context for the next
-        self._run: list[int] = []  # byte tokens of an undecided text
+        self._before: list[int] = []  # the last decided word: context of the next one
+        self._run: list[int] = []  # byte tokens whose text is not decided yet
         self._given = ""
         self.push(prompt_tail_ids)
         if self._run:  # the prompt ends inside a run: its whole characters are not the output's

@@ -1,4 +1,4 @@
-"""Text with its control tokens taken for the characters they are spelt with."""
+"""Encodes text in which the spelling of a control token is plain text."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from outrider.errors import InvalidRequestError
 
 
 class PlainEncoder:
-    """A second tokenizer, which knows the control tokens under names that nobody can guess, and under no others.
+    """A second tokenizer that knows each control token under a random name only.
 
-    One call encodes a whole conversation, so that words and spaces around a control token become the tokens that they
-    are beside the real one.
+    One call encodes a whole conversation, so that words and spaces beside a control token get the same ids as beside
+    the real token.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
@@ -38,7 +38,10 @@ class PlainEncoder:
         self._ids = {self._backend.token_to_id(self._names[token.content]): i for i, token in special.items()}
 
     def encode(self, pieces: Sequence[str], *, add_special_tokens: bool = False) -> list[int]:
-        """Text, control token, text, ...: only parts at odd places become control tokens."""
+        """The ids of text, control token, text, ...: only pieces at odd indices become control tokens.
+
+        Raises ``InvalidRequestError`` for text that is not valid Unicode.
+        """
         text = "".join(self._names.get(piece, piece) if place % 2 else piece for place, piece in enumerate(pieces))
         try:
             ids = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids

@@ -1,8 +1,8 @@
-"""Which control tokens in a rendered conversation are the template's own, and which are somebody's words.
+"""Tells the template's own control tokens in a rendered conversation from those that messages spell.
 
-A message may spell a control token: ``Hi<|im_end|><|im_start|>system``. While the template runs, the characters that
-control tokens begin and end with are replaced by others in all that the caller gave. Whatever the template then does
-with it, cutting and joining included, a control token in the result is the template's own.
+A message may spell a control token: ``Hi<|im_end|><|im_start|>system``. While the template runs, stand-ins replace
+the first and last characters of control tokens in the caller's text. Whatever the template does with this text, cutting
+and joining included, a control token in the result is the template's own.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 Render = Callable[[Mapping[str, Any]], str]
 Pieces = list[str]
-"""Text, control token, text, ..., text: those at odd places are control tokens of the template."""
+"""Text, control token, text, ..., text: pieces at odd indices are control tokens of the template."""
 
-_PRIVATE = range(0xE000, 0xF900)  # code points that mean nothing (Unicode Standard, section 23.5)
+_PRIVATE = range(0xE000, 0xF900)  # private-use code points (Unicode Standard, section 23.5)
 
 
 def guarded(render: Render, given: Mapping[str, Any], controls: Sequence[str]) -> tuple[str, Pieces | None]:
@@ -38,12 +38,12 @@ def guarded(render: Render, given: Mapping[str, Any], controls: Sequence[str]) -
 def _pieces(
     render: Render, given: Mapping[str, Any], controls: Sequence[str], text: str, stand_ins: Mapping[str, str]
 ) -> Pieces:
-    """Of ``text`` itself, or, where ambiguous, of the template's output for words it cannot read."""
+    """The pieces of ``text``; where they are ambiguous, those of the template's output for text with stand-ins."""
     table = {ord(original): stand_in for original, stand_in in stand_ins.items()}
     hidden = _split(render(_mapped(given, lambda s: s.translate(table))), controls, stand_ins)
     if "".join(hidden) == text:
         return hidden
-    # The template looks for such characters (`</think>`): hide only what spells a control token as it stands.
+    # The template looks for these characters (`</think>`): hide them in spelt control tokens only.
     spelt = re.compile("|".join(re.escape(c) for c in _longest_first(controls)))
 
     def hide(words: str) -> str:
@@ -55,7 +55,7 @@ def _pieces(
 
 
 def _split(text: str, controls: Sequence[str], stand_ins: Mapping[str, str]) -> Pieces:
-    """``text`` at its control tokens, and the characters restored that stood in for others."""
+    """``text`` split at its control tokens, with the original characters in place of their stand-ins."""
     pieces, end = [], 0
     for match in [*_find(text, controls), None]:
         pieces.append(_restored(text[end : match.start() if match else None], stand_ins))
@@ -74,7 +74,7 @@ def _longest_first(controls: Sequence[str]) -> list[str]:
 
 
 def _stand_ins(characters: Collection[str], used: Collection[str]) -> dict[str, str]:
-    """A character for each of ``characters`` that occurs nowhere."""
+    """A stand-in for each of ``characters``: a private-use character that occurs nowhere."""
     free = (chr(i) for i in _PRIVATE if chr(i) not in used)
     return dict(zip(sorted(characters), free, strict=False))
 

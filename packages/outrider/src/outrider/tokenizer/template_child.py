@@ -64,7 +64,7 @@ def serve(_: None) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def _read_arguments(messages: list[dict[str, Any]]) -> None:
-    """Templates write arguments with ``tojson``; those that are not JSON stay the text they are."""
+    """Parse the arguments of tool calls, which templates write with ``tojson``; other text than JSON stays text."""
     for message in messages:
         for call in message.get("tool_calls", ()):
             with suppress(ValueError, RecursionError):

@@ -27,7 +27,7 @@ from outrider.utils.json_files import merge_ids, read_json_object, shown
 
 __all__ = ["IncrementalDetokenizer", "Tokenizer"]
 
-LONG = 1024  # characters, or tokens, from which on the library is called so that it lets go of Python's lock
+LONG = 1024  # characters or tokens; for more, the library is called in a way that releases Python's lock
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
@@ -53,7 +53,7 @@ class Tokenizer:
         self.eos_token_ids: tuple[int, ...] = tuple(eos_token_ids)
         self.bos_token_id = bos_token_id
         self.chat_template = chat_template
-        self._bytes: dict[int, bytes] = {}  # of tokens that were asked for
+        self._bytes: dict[int, bytes] = {}  # cache of ``token_bytes``
         self.special_ids = frozenset(i for i, t in backend.get_added_tokens_decoder().items() if t.special)
 
     @classmethod
@@ -241,7 +241,7 @@ class Tokenizer:
         """Build lazy tables now, so that first requests do not wait: half a second for a large vocabulary."""
         _ = self.characters_per_token, self._plain
         if self.chat_template is not None:
-            with contextlib.suppress(OutriderError):  # told to whoever uses it
+            with contextlib.suppress(OutriderError):  # raised again when the template is used
                 _ = self.template
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Additions of ``tokenizer_config.json`` to ``tokenizer.json``, and the supported parts of the latter.
+"""Adds the tokens of ``tokenizer_config.json`` to a tokenizer, and checks the parts of ``tokenizer.json``.
 
 As in transformers 5, ``tokenizer.json`` alone says how text is split and framed: ``tokenizer_class``,
 ``add_bos_token``, ``add_eos_token``, ``add_prefix_space``, ``legacy`` and lengths change nothing. The configuration
@@ -21,7 +21,7 @@ __all__ = ["add_declared_tokens", "check_parts", "special_tokens"]
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _SPACE = "\u2581"
-_DECODERS: Mapping[str, Mapping[str, Any]] = {  # steps of a SentencePiece decoder, and what they must say
+_DECODERS: Mapping[str, Mapping[str, Any]] = {  # steps of a SentencePiece decoder, and their required fields
     "Replace": {"pattern": {"String": _SPACE}, "content": " "},
     "ByteFallback": {},
     "Fuse": {},
@@ -102,7 +102,7 @@ def _token(value: object) -> tokenizers.AddedToken:
 
 
 def special_tokens(own: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """``bos_token`` and the like, given as a string or as an object with its ``content``."""
+    """Special tokens by key, as ``bos_token``. A file gives each as a string, or as an object with ``content``."""
     older = folder / "special_tokens_map.json"
     raw = (read_json_object(older) if older.exists() else {}) | dict(own)
     tokens = {key: value.get("content") if isinstance(value, dict) else value for key, value in raw.items()}

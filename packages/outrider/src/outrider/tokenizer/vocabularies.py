@@ -1,4 +1,4 @@
-"""Whether two models speak of the same tokens."""
+"""Checks that two models have the same vocabulary."""
 
 from __future__ import annotations
 

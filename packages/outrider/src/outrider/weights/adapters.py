@@ -1,6 +1,6 @@
-"""Adapters as PEFT writes them: ``adapter_config.json`` beside ``adapter_model.safetensors``.
+"""Low-rank adapters (LoRA, Hu et al. 2021) from PEFT's ``adapter_config.json`` and ``adapter_model.safetensors``.
 
-Whatever is not understood is refused: an adapter that is read in part says something else.
+An unsupported option or tensor is refused: an adapter that is read in part computes something else.
 """
 
 from __future__ import annotations
@@ -28,23 +28,26 @@ _IRRELEVANT = words(
     "target_modules exclude_modules layers_to_transform layers_pattern peft_version megatron_core qalora_group_size "
     "runtime_config loftq_config eva_config corda_config base_model_class parent_library"
 )
-"""About training, or said again by the names of the tensors."""
+"""Keys about training, and keys that repeat information of the tensors' names."""
 _OF_MLP = ("gate_proj", "up_proj", "down_proj")
 _MOST_RANK = 1024
 _MOST_ALPHA = 1e18
-_MOST_PATTERNS = 2048  # PEFT writes one for a linear layer at most, and each is held against every linear layer
+_MOST_PATTERNS = 2048  # PEFT writes at most one for each linear layer; each is compared with every linear layer
 _NAME = re.compile(
     rf"base_model\.model\.model\.layers\.([0-9]{{1,6}})\.\w+\.({'|'.join(ADAPTED)})\.lora_([AB])\.weight"
 )
 _PATTERN = re.compile(r"\^?((?:[A-Za-z0-9_.]|\\\.)+)\$?")
-"""A name, perhaps with the signs that a regular expression has around one and before its dots."""
+"""A layer's name; it may have ``^`` before it, ``$`` behind it and backslashes before its dots."""
 
 
 def load_adapter(name: str, folder: Path, config: ModelConfig) -> Adapter:
-    """Read the adapter in ``folder`` for a model of this shape.
+    """Read the adapter in ``folder`` for a model with the configuration ``config``.
+
+    Args:
+        name: the adapter's name in requests and messages.
 
     Raises:
-        ModelNotFoundError: there is none.
+        ModelNotFoundError: a file of the adapter is missing.
         ModelFormatError: the adapter is damaged, for another model, or of an unsupported kind.
     """
     told, path = folder / "adapter_config.json", folder / "adapter_model.safetensors"
@@ -69,7 +72,7 @@ def load_adapter(name: str, folder: Path, config: ModelConfig) -> Adapter:
             )
         pairs.setdefault(where, {})[found[3]] = key
     shapes = {key: info.shape for key, info in infos.items()}
-    for where, pair in pairs.items():  # all of them, before a number is read
+    for where, pair in pairs.items():  # check all pairs before reading any numbers
         _check_pair(options, where, pair, shapes)
     return Adapter(name, config, {where: _matrices(options, where, pair, tensors) for where, pair in pairs.items()})
 
@@ -93,10 +96,11 @@ class AdapterOptions:
         self._alphas = [(p, self._checked_alpha("alpha_pattern", v)) for p, v in self._patterns(raw, "alpha_pattern")]
 
     def rank(self, module: str) -> int:
+        """The rank r of the matrices of the linear layer ``module``."""
         return next((rank for pattern, rank in self._ranks if _names(pattern, module)), self._rank)
 
     def scale(self, module: str) -> float:
-        """The factor of B A in PEFT."""
+        """PEFT's factor of the product B A: alpha / r, or alpha / sqrt(r) with ``use_rslora``."""
         alpha = next((alpha for pattern, alpha in self._alphas if _names(pattern, module)), self._alpha)
         rank = self.rank(module)
         return alpha / rank**0.5 if self._rooted else alpha / rank
@@ -128,9 +132,9 @@ class AdapterOptions:
 
 
 def _names(pattern: str, module: str) -> bool:
-    """Whether PEFT's regular expression ``(.*\\.)?(pattern)$`` matches, of a pattern that is a name.
+    """Whether PEFT's regular expression ``(.*\\.)?(pattern)$`` matches ``module``, for a pattern that is a name.
 
-    No regular expression of a file is run: one that goes back and forth would never end.
+    A file's text never runs as a regular expression: its backtracking might not end.
     """
     end = pattern.removeprefix("^").removesuffix("$").replace("\\.", "\0")
     begin = len(module) - len(end)
@@ -151,7 +155,7 @@ def _tensor(where: tuple[int, str], side: str) -> str:
 def _check_pair(
     options: AdapterOptions, where: tuple[int, str], pair: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Whether there are an A [rank, inputs] and a B [outputs, rank]."""
+    """Raise ``ModelFormatError`` unless ``pair`` has an A of [rank, inputs] and a B of [outputs, rank]."""
     module = _module(where)
     if set(pair) != {"A", "B"}:
         raise ModelFormatError(f"the adapter {options.name!r} has only one of lora_A and lora_B for {module}")
@@ -166,6 +170,6 @@ def _check_pair(
 def _matrices(
     options: AdapterOptions, where: tuple[int, str], pair: Mapping[str, str], tensors: Mapping[str, StoredTensor]
 ) -> LowRank:
-    """A and B as ``Adapter`` takes them, with PEFT's scale."""
+    """A transposed, [inputs, rank], and B transposed, [rank, outputs], times PEFT's scale; both float32."""
     a, b = (tensors[pair[side]].numbers() for side in "AB")  # copies: the file is mapped, and may change
     return a.T, b.T * np.float32(options.scale(_module(where)))

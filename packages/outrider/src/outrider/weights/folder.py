@@ -43,7 +43,7 @@ PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 def open_checkpoint(folder: Path) -> Checkpoint:
     """Open a folder: ``config.json`` and one or more safetensors files, or ``model.gguf``, or its parts.
 
-    Every expected tensor is checked for presence and shape in the file headers before any is loaded.
+    Every expected tensor is checked for presence and shape in the file headers before any tensor is loaded.
     Raises ``ModelFormatError`` naming the file or tensor at fault, the value found and the value expected.
     """
     config = read_config(folder)
@@ -52,7 +52,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         return open_gguf(gguf, config)
     files, infos = _headers(folder)
     own = _text_names(folder, infos) or _names_without_prefix(infos)
-    if own is not None:  # what sees the images is loaded apart
+    if own is not None:  # the vision tower is loaded separately
         files = {name: files[place] for name, place in own.items()}
         infos = {name: infos[place] for name, place in own.items()}
     family = FAMILIES[config.family]
@@ -72,7 +72,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _text_names(folder: Path, names: Iterable[str]) -> dict[str, str] | None:
-    """The file's names of the text part of a vision–language model, by its family's; None: all is text."""
+    """Names in the file of a vision–language model's text tensors, by the text family's names; None: a text model."""
     if not is_vision_language(folder):
         return None
     found: dict[str, str] = family_extension("vision_language", folder).text_names(folder, names)
@@ -80,7 +80,7 @@ def _text_names(folder: Path, names: Iterable[str]) -> dict[str, str] | None:
 
 
 def _names_without_prefix(names: Iterable[str]) -> dict[str, str] | None:
-    """The file's names by those of a whole model, for a file that was saved of one without its head."""
+    """Names in the file by names with ``model.`` before them, for a model saved without its LM head; else None."""
     plain = [name for name in names if name != "lm_head.weight"]
     return None if "embed_tokens.weight" not in plain else {f"model.{name}": name for name in plain}
 
@@ -91,16 +91,16 @@ def _warn(folder: Path, kind: str, names: Sequence[str]) -> None:
 
 
 def open_stored(folder: Path) -> dict[str, StoredTensor]:
-    """The tensors of a folder's safetensors files by the names they have there."""
+    """The tensors of a folder's safetensors files, by their names in the files."""
     return stored_tensors(*_headers(folder))
 
 
 def _headers(folder: Path) -> tuple[dict[str, Path], dict[str, TensorInfo]]:
-    """The file and the header line of every tensor."""
+    """The file and the header entry of every tensor, by the tensor's name."""
     files: dict[str, Path] = {}
     infos: dict[str, TensorInfo] = {}
     for path in weight_files(folder):
-        if not os.path.isfile(path):  # unlike Path's, false for any text that cannot be a path
+        if not os.path.isfile(path):  # unlike ``Path.is_file``, False for text that cannot be a path
             raise ModelFormatError(f"{folder} has no file {shown(path.name)}: download the model again")
         for name, info in read_header(path).items():
             if name in files:
@@ -110,13 +110,13 @@ def _headers(folder: Path) -> tuple[dict[str, Path], dict[str, TensorInfo]]:
 
 
 def _is_embedding(stored: Mapping[str, StoredTensor]) -> bool:
-    """Whether the LM head is the embedding. As in transformers, a different one in the file overrules the config."""
+    """Whether the LM head is the embedding. As in transformers, another head in the file overrules the config."""
     head, embedding = stored.get("lm_head.weight"), stored["model.embed_tokens.weight"]
     return head is None or (head.type == embedding.type and np.array_equal(head.data, embedding.data))
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether ``folder`` holds weights of a kind that ``open_checkpoint`` reads."""
+    """Whether ``folder`` holds weights that ``open_checkpoint`` can read."""
     return any(folder.glob("*.safetensors")) or gguf_weights(folder) is not None
 
 
@@ -131,6 +131,7 @@ def _has_safetensors(folder: Path) -> bool:
 
 
 def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of ``folder``. Raises ``ModelFormatError`` if it has none, or a damaged index."""
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.exists():
         return [single]

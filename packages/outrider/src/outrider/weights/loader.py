@@ -20,15 +20,18 @@ from outrider.weights.folder import open_checkpoint
 
 C = TypeVar("C", bound=ModelConfig)
 
-_MOST_ROTATIONS = 1 << 30  # bytes: 2 million positions of heads of 128 dimensions
+_MOST_ROTATIONS = 1 << 30  # bytes of rotary tables: 2 million positions of heads of 128 dimensions
 
 
 def load_model(folder: Path, options: ModelOptions, *, shard: Shard | None = None) -> LoadedModel:
-    """Load the model in ``folder`` (of Hugging Face layout; ``catalog.resolve`` finds or makes one), or a share of it.
+    """Load the model in ``folder`` (of Hugging Face layout; ``catalog.resolve`` finds or makes one).
+
+    Args:
+        shard: the part of the weights that this process computes; None: all of them.
 
     Raises:
         ModelFormatError: the files are damaged, unsafe or of an unsupported kind.
-        ConfigError: the device is not there.
+        ConfigError: the device does not exist, or the implementation cannot run this model.
         CapacityError: the context is too long for memory.
     """
     device = choose_device(options.device)
@@ -81,7 +84,7 @@ def with_context(config: C, options: ModelOptions, folder: Path) -> C:
 def choose_device(name: str) -> str:
     """``auto`` is a CUDA device if there is one and a backend for it, else the CPU.
 
-    Raises ``ConfigError`` for a device that is not there, or whose backend is not.
+    Raises ``ConfigError`` if the device or its backend is missing.
     """
     usable = _may_have_cuda() and has_extension("backends", "torch")
     if name == "cpu" or (name == "auto" and not usable):
@@ -90,5 +93,5 @@ def choose_device(name: str) -> str:
 
 
 def _may_have_cuda() -> bool:
-    """Whether this machine has a driver of NVIDIA's, which every CUDA device needs."""
+    """Whether this machine has NVIDIA's driver, which every CUDA device needs."""
     return os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/dxg") or sys.platform == "win32"

@@ -1,4 +1,4 @@
-"""Families of models: each file says how some differ from Llama."""
+"""Families of models; each module describes some by their differences from Llama."""
 
 from __future__ import annotations
 

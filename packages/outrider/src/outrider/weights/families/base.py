@@ -51,46 +51,48 @@ GELU_TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", None
 """Names of an activation function in transformers, and null, which older versions wrote."""
 
 Windows = Literal["none", "all", "by kind", "of its own"]
-"""In transformers: no layer's attention reads ``sliding_window``; every layer's does; that of the layers that
-``layer_types`` names; or ``Family.read`` says it."""
+"""Layers whose attention reads ``sliding_window`` in transformers: none, all, those that ``layer_types`` names, or
+those that ``Family.read`` gives."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Everything about a family that is not Llama."""
+    """A family's differences from Llama."""
 
     name: str
     """``model_type`` in ``config.json``."""
     architecture: str
     differs: str
-    """How it differs from Llama, for the documentation."""
+    """The differences in words, for the documentation."""
     defaults: Raw
-    """What transformers takes for a key that is absent. A key that is null is not absent."""
+    """transformers' values of absent keys. A key that is null is present."""
     read: Callable[[Raw], dict[str, Any]] = _nothing
-    """Fields of ``ModelConfig`` beyond those that every family has."""
+    """Returns the fields of ``ModelConfig`` beyond those of every family."""
     write: Callable[[ModelConfig], dict[str, Any]] = _nothing
-    """The keys that ``read`` reads."""
+    """Returns the keys of ``config.json`` from which ``read`` makes these fields."""
     keys: frozenset[str] = frozenset()
-    """Those keys."""
+    """Names of the keys that ``read`` reads."""
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: {"hidden_act": SILU})
-    """Keys that transformers reads, and the values of them that are computed; others are refused."""
+    """Keys that transformers reads, with their supported values; other values are refused."""
 
     eps: str = "rms_norm_eps"
+    """The key of the norms' epsilon."""
     windows: Windows = "none"
-    """Which layers have a window, unless ``read`` says so."""
+    """The layers that have a window."""
     theta: float = 10000.0
+    """The base of the rotary frequencies if the file has none."""
     rope_types: tuple[str, ...] = ("default", "linear", "dynamic", "llama3", "yarn")
     partial: bool = False
     """``partial_rotary_factor`` is read."""
     rope_by_kind: float | None = None
-    """The base of layers with a window, whose rotation is given apart; None: all layers rotate alike."""
+    """The base in layers with a window, which the file gives separately; None: all layers rotate alike."""
 
     rename: Mapping[str, str] = field(default_factory=dict)
     """Canonical names of a layer's tensors to the family's own. Several with one name are fused, one after another."""
     interleaved: bool = False
-    """Rotary pairs lie next to each other."""
+    """Rotary pairs are adjacent rows of q and k."""
     norm_offset: float = 0.0
-    """What a norm's weight lacks in the file."""
+    """Added to the weights of norms in the file."""
 
     @property
     def own_code(self) -> tuple[str, str]:
@@ -98,7 +100,7 @@ class Family:
         return self.architecture, f"{self.architecture.removesuffix('ForCausalLM')}Config"
 
     def own_name(self, canonical: str) -> str:
-        """``model.layers.3.mlp.gate_proj.weight`` as the family's files call it."""
+        """The name that the family's files have for ``model.layers.3.mlp.gate_proj.weight``."""
         if not canonical.startswith("model.layers."):
             return canonical
         head, layer, rest = canonical.split(".", 3)[:2], canonical.split(".", 3)[2], canonical.split(".", 3)[3]
@@ -110,7 +112,7 @@ class Family:
 
 
 def _renamed(stem: str, known: str, own: str) -> str:
-    """``a.7.b`` by ``a.*.b`` and ``x.*.y``: ``x.7.y``; as it was if it does not fit."""
+    """``stem`` renamed: ``a.7.b`` by ``a.*.b`` and ``x.*.y`` is ``x.7.y``. Unchanged if it does not match."""
     before, after = known.split("*")
     if not (stem.startswith(before) and stem.endswith(after)):
         return stem
@@ -118,10 +120,12 @@ def _renamed(stem: str, known: str, own: str) -> str:
 
 
 def words(text: str) -> frozenset[str]:
+    """The words of ``text``."""
     return frozenset(text.split())
 
 
 def flag(raw: Raw, key: str) -> bool:
+    """``raw[key]``, true or false. Raises ``ModelFormatError`` for another value."""
     value = raw[key]
     if not isinstance(value, bool):
         raise ModelFormatError(f"{key}={shown(value)} is neither true nor false: correct it")

@@ -26,7 +26,7 @@ VISION_LANGUAGE = frozenset(("smolvlm", "idefics3"))
 
 
 def other_family(folder: Path) -> OtherFamily | None:
-    """What loads the model in ``folder``, as far as its ``config.json`` says; None: this distribution.
+    """The extension that loads the model in ``folder``, by its ``config.json``; None: this distribution loads it.
 
     A decoder of an encoder–decoder model that was saved by itself is a causal language model.
     """
@@ -51,7 +51,7 @@ def is_vision_language(folder: Path) -> bool:
 
 
 def family_extension(family: OtherFamily, folder: Path) -> Any:
-    """The module that loads such a family. Raises ``MissingExtensionError`` naming the folder."""
+    """The module that loads ``family``. Raises ``MissingExtensionError`` naming the folder."""
     asked = {
         "encoder_decoder": "an encoder–decoder model",
         "vision_language": "a model that sees images",

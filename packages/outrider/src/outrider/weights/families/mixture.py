@@ -21,7 +21,7 @@ def _experts(raw: Raw, count: str, size: str, normalised: bool, layers: tuple[bo
 
 
 def _count(raw: Raw, *names: str) -> str:
-    """Which of two names the number of experts has; where a file has both, transformers reads the first."""
+    """The key of the number of experts: the first of ``names`` that the file has, as in transformers."""
     return next((name for name in names if raw.get(name) is not None), names[-1])
 
 

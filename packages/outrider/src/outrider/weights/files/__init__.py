@@ -1,1 +1,1 @@
-"""Files of tensors, under canonical names whatever the files were."""
+"""Formats of tensor files, read under canonical tensor names."""

@@ -19,4 +19,4 @@ class Checkpoint:
     stored: Mapping[str, StoredTensor]
     """Tensors as the file holds them: views of the mapped file."""
     quantised: bool = False
-    """Whether it is a GGUF file's: torch then computes with bfloat16 of all numbers."""
+    """Whether the tensors come from a GGUF file; torch then converts all of them to bfloat16."""

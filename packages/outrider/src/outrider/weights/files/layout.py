@@ -69,7 +69,7 @@ def _projections(config: ModelConfig, name: str, size: int) -> dict[str, tuple[i
 
 
 def check_counts(config: ModelConfig, tensors: int, where: Path) -> None:
-    """Refuse counts of layers or experts larger than the number of tensors, before names are built for them."""
+    """Raise ``ModelFormatError`` for more layers than tensors, or too many experts, before names are built for them."""
     layers, experts = config.num_layers, config.experts.count if config.experts is not None else 0
     if layers > max(tensors, 1):
         raise ModelFormatError(f"{where}: {layers} layers are declared, but there are {tensors} tensors")
@@ -78,7 +78,7 @@ def check_counts(config: ModelConfig, tensors: int, where: Path) -> None:
 
 
 def unread_tensors(expected: Collection[str], found: Iterable[str]) -> list[str]:
-    """Names of tensors that are no part of the model: transformers leaves them out."""
+    """Sorted names in ``found`` of tensors that the model does not use; transformers ignores them too."""
     return sorted(name for name in found if name not in expected and name != _HEAD and not _HARMLESS.search(name))
 
 

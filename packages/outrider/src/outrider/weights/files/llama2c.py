@@ -18,7 +18,7 @@ from outrider.weights.files.parts import find_parts
 from outrider.weights.hf_config.config import parse_config
 
 _HEADER = struct.Struct("<7i")
-_ORDER = (  # each is stored for all layers together
+_ORDER = (  # for each name, the tensors of all layers follow one another
     "input_layernorm",
     "self_attn.q_proj",
     "self_attn.k_proj",
@@ -64,7 +64,7 @@ def open_llama2c(path: Path) -> Checkpoint:
 
 
 def read_vocabulary(path: Path, vocab_size: int) -> list[tuple[bytes, float]]:
-    """A llama2.c ``tokenizer.bin``: each token's bytes and score, in id order. ``ModelFormatError`` if it lies."""
+    """A llama2.c ``tokenizer.bin``: each token's bytes and score, in id order. Raises ``ModelFormatError``."""
     data = path.read_bytes()
     tokens: list[tuple[bytes, float]] = []
     at = 4  # the length of the longest token comes first; it is not needed

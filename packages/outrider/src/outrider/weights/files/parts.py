@@ -1,4 +1,4 @@
-"""Where a file has the tensors of a model: under which names, fused with others, in which order of rows."""
+"""Finds the model's canonical tensors in a file's tensors: names, fused matrices, order of rows."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ Pairs = tuple[int, int, int | None, bool]
 
 @dataclass(frozen=True, eq=False)
 class TensorPart:
-    """Rows of a file's tensor that are one of the model's."""
+    """The rows of a file's tensor that hold one of the model's tensors."""
 
     tensor: str
-    """In the file."""
+    """Name of the file's tensor."""
     shape: Shape
+    """Shape of the model's tensor."""
     first: int = 0
-    """Row of the file's tensor, all but its last dimension taken as rows."""
+    """First row of the part in the file's tensor; all dimensions but the last count as rows."""
     pairs: Pairs | None = None
-    """How rotary pairs lie in it, for q and k."""
+    """How rotary pairs lie in the rows of q and k."""
     plus: float = 0.0
     """Added to every number."""
 
@@ -44,9 +45,15 @@ class TensorPart:
 def find_parts(
     config: ModelConfig, own_name: Callable[[str], str], *, interleaved: bool, norm_offset: float = 0.0
 ) -> tuple[dict[str, TensorPart], dict[str, Shape]]:
-    """The part for each canonical name, and the shapes that a file's tensors then have.
+    """The part for each canonical name, and the shapes that the file's tensors must have.
 
-    Canonical tensors with one name in the file lie behind each other there; experts are stacked.
+    Canonical tensors that share a name in the file are fused: their rows follow one another. Experts are stacked along
+    the first dimension.
+
+    Args:
+        own_name: the file's name for a canonical name.
+        interleaved: whether rotary pairs are adjacent rows in the file.
+        norm_offset: added to the weights of norms.
     """
     parts: dict[str, TensorPart] = {}
     files: dict[str, Shape] = {}
@@ -64,12 +71,12 @@ def find_parts(
 
 @lru_cache(maxsize=8)
 def pair_order(heads: int, head_dim: int, rotary_dim: int | None, interleaved: bool) -> NDArray[np.int64] | None:
-    """The row order that gives every head its rotary pairs half a head apart; None if they are so already.
+    """The order of rows that puts both parts of every rotary pair half a head apart; None if the file has it already.
 
-    Dimensions that are not rotated fill up both halves: their pairs are turned by nothing.
+    Dimensions without rotation fill up both halves: their pairs have the angle 0.
 
     A head of 4 rows, by rotary pair and part:   (0,re) (0,im) (1,re) (1,im)  ->  (0,re) (1,re) (0,im) (1,im)
-    One of 4 whose first half is rotated:        (0,re) (0,im)  a  b          ->  (0,re)   a    (0,im)   b
+    A head of 4, its first half rotated:         (0,re) (0,im)  a  b          ->  (0,re)   a    (0,im)   b
     """
     turned = rotary_dim or head_dim
     if turned == head_dim and not interleaved:
@@ -88,13 +95,13 @@ def _pairs(name: str, config: ModelConfig, interleaved: bool) -> Pairs | None:
 
 
 def stored_parts(parts: Mapping[str, TensorPart], files: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
-    """The parts as their files hold them. Tensors that are no part keep their name."""
+    """The model's tensors as views of the files' tensors, with an LM head of the file that no part names."""
     stored = {name: _cut(files[part.tensor], part) for name, part in parts.items()}
     return stored | {name: files[name] for name in files.keys() & {"lm_head.weight"} if name not in stored}
 
 
 def _cut(tensor: StoredTensor, part: TensorPart) -> StoredTensor:
     rows = tensor.shape[0] if len(part.shape) == 1 else math.prod(tensor.shape[:-1])
-    size = len(tensor.data) // max(rows, 1)  # bytes of a row: blocks of codes never go over its end
+    size = len(tensor.data) // max(rows, 1)  # bytes of a row: no quantisation block spans two rows
     data = tensor.data[part.first * size : (part.first + part.shape[0]) * size]
     return replace(tensor, shape=part.shape, data=data, order=part.order, plus=part.plus)

@@ -111,9 +111,9 @@ def _damaged(path: Path, why: str) -> ModelFormatError:
 
 
 def stored_tensors(files: Mapping[str, Path], infos: Mapping[str, TensorInfo]) -> dict[str, StoredTensor]:
-    """Tensors as their files hold them, mapped.
+    """The tensors as views of their mapped files.
 
-    Raises ``ModelFormatError`` for types that are no weights.
+    Raises ``ModelFormatError`` for a dtype other than BF16, F16 and F32.
     """
     for name, info in infos.items():
         if info.dtype not in _WEIGHT_DTYPES:
@@ -129,7 +129,7 @@ _READ = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All tensors of a file in memory of their own: floats as float32, without loss but for F64; others as int64.
+    """All tensors of a file, copied: floats as float32 (lossless except for F64), other types as int64.
 
     Raises ``ModelFormatError`` for a damaged file, or one that cannot be read.
     """
@@ -155,9 +155,9 @@ def write_bfloat16(
     tensors: Iterable[tuple[str, NDArray[np.uint16]]],
     on_bytes: Callable[[int], None],
 ) -> None:
-    """Write ``tensors`` one at a time, in the order of ``shapes``, so that memory holds a single one of them.
+    """Write ``tensors`` one at a time, in the order of ``shapes``, so that memory holds a single tensor.
 
-    ``tensors`` hold bfloat16 as 16 bits (``core.arrays.bfloat16``). ``on_bytes`` is told the size of each piece.
+    ``tensors`` hold bfloat16 as 16 bits (``verify.arrays.bfloat16``). ``on_bytes`` gets the bytes of each tensor.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0

@@ -1,7 +1,7 @@
-"""The metadata of a GGUF file as a ``ModelConfig``; a key that changes the output and is not computed is refused.
+"""Reads the metadata of a GGUF file into a ``ModelConfig``. An unsupported key that changes the output is refused.
 
-llama.cpp reads ``ARCH.*``, ``tokenizer.*``, ``split.*`` and a few of ``general.*``. Keys of other names, which tools
-write about themselves, change nothing for any reader, and pass.
+llama.cpp reads ``ARCH.*``, ``tokenizer.*``, ``split.*`` and a few of ``general.*``. Other keys are notes of the tools
+that wrote the file: no reader uses them, and they are ignored.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ def _read(path: Path, header: GGUFHeader) -> ModelConfig:
 
 
 def _check_keys(header: GGUFHeader, arch: str, kind: GGUFFamily) -> None:
-    """llama.cpp reads a key for some architectures; for the others it changes nothing."""
+    """Refuse unsupported values of keys that llama.cpp reads for this architecture, and keys that it does not know.
+
+    llama.cpp reads many keys for some architectures only; for the others they change nothing, and pass.
+    """
     passing, off = {*READ, kind.eps, *kind.keys}, {**OFF, **OWN_OFF.get(kind.family, {})}
     for key in header.metadata:
         space, _, name = key.partition(".")
@@ -108,9 +111,10 @@ def _check_keys(header: GGUFHeader, arch: str, kind: GGUFFamily) -> None:
 
 
 def _within_window(config: ModelConfig, window: object) -> ModelConfig:
-    """In these architectures llama.cpp lets a token see all before it, and the model's authors a window.
+    """``config`` with a context no longer than ``window``.
 
-    In a context as long as the window it is the same.
+    In these architectures llama.cpp attends to the whole context, and the model's authors to a window. Within one
+    window both are the same.
     """
     if not isinstance(window, int) or isinstance(window, bool) or not 0 < window < config.max_seq_len:
         return config

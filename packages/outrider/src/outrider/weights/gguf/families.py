@@ -41,7 +41,7 @@ _NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
 _EXPERT = re.compile(r"\.experts\.\d+\.")
 
 Keys = Callable[[str, GGUFHeader], dict[str, Any]]
-"""Keys of ``config.json`` by those of ``ARCH.`` in a header."""
+"""Computes keys of ``config.json`` from the keys ``ARCH.*`` of a header."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,17 +53,17 @@ class GGUFFamily:
     keys: tuple[str, ...] = ()
     """Keys of ``ARCH.`` that ``read`` reads."""
     interleaved: bool = False
-    """Rows of q and k come in adjacent rotary pairs: so orders the converter those of Llama."""
+    """Rotary pairs are adjacent rows of q and k, the order in which llama.cpp converts Llama."""
     tensors: Mapping[str, str] = field(default_factory=dict)
     """Names of a layer's tensors where they are not Llama's."""
     eps: str = "attention.layer_norm_rms_epsilon"
     partial: bool = False
-    """``rope.dimension_count`` may be less than a head."""
+    """``rope.dimension_count`` may be less than a head's dimension."""
     reads_window: bool = False
-    """``read`` says which layers have a window; in other families llama.cpp lets a token see all before it."""
+    """``read`` gives the layers with a window. In other families llama.cpp attends to the whole context."""
 
     def family_name(self, name: str) -> str:
-        """``blk.3.attn_q.weight`` as the family's own files call it; names we do not know stay as they are."""
+        """The name that the family's own files have for ``blk.3.attn_q.weight``; unknown names stay as they are."""
         match = _NAME.fullmatch(name)
         if match is None:
             return name
@@ -74,7 +74,7 @@ class GGUFFamily:
         return f"{known}.{kind}" if layer is None else f"model.layers.{int(layer)}.{known}.{kind}"
 
     def own_name(self, family: Family) -> Callable[[str], str]:
-        """The family's names for canonical ones, but for experts, which are stacked."""
+        """A function from canonical names to the family's; experts are stacked, and all of them share one name."""
 
         def name(canonical: str) -> str:
             if ".experts." in canonical or canonical.endswith(".mlp.gate.weight"):
@@ -111,7 +111,7 @@ def _mixtral(arch: str, header: GGUFHeader) -> dict[str, Any]:
 
 
 def _qwen3moe(arch: str, header: GGUFHeader) -> dict[str, Any]:
-    """llama.cpp lets the weights of the experts that are used sum to 1 in this architecture."""
+    """In this architecture llama.cpp normalises the weights of the experts in use to the sum 1."""
     used, whole = (header.scalar(f"{arch}.{key}") for key in ("expert_used_count", "feed_forward_length"))
     size = whole // used if isinstance(used, int) and used and isinstance(whole, int) else None
     return {
@@ -143,7 +143,7 @@ def _windows(arch: str, header: GGUFHeader, every: int, otherwise: int = 0) -> d
 
 
 def _gemma(arch: str, header: GGUFHeader, largest: int) -> dict[str, Any]:
-    """Scores are scaled by the head, but in the largest model by the width for each head."""
+    """The scale of attention scores: the head dimension, or in the largest model the hidden size for each head."""
     get = header.scalar
     scale = get(f"{arch}.attention.key_length", 256)
     if get(f"{arch}.block_count") == largest:
@@ -163,7 +163,7 @@ def _gemma3(arch: str, header: GGUFHeader) -> dict[str, Any]:
 
 
 def shortest(value: Any) -> Any:
-    """GGUF keeps 1e-5 as float32, 9.99999974e-06; take the decimal that was meant."""
+    """The decimal of 7 digits for a float32 value: GGUF keeps 1e-5 as 9.99999974e-06."""
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
@@ -172,7 +172,7 @@ _GEMMA = _POST_NORMS | {"ffn_norm": "pre_feedforward_layernorm"}
 _EXPERTS = ("expert_count", "expert_used_count")
 
 GGUF_FAMILIES: dict[str, GGUFFamily] = {
-    "llama": GGUFFamily(family="llama", interleaved=True),  # Mistral models call themselves llama, and Mixtral
+    "llama": GGUFFamily(family="llama", interleaved=True),  # also the architecture of Mistral and Mixtral files
     "qwen2": GGUFFamily(family="qwen2"),
     "qwen3": GGUFFamily(family="qwen3"),
     "phi3": GGUFFamily(family="phi3", tensors={"ffn_up": "mlp.gate_up_proj"}, partial=True),
@@ -219,7 +219,7 @@ GGUF_FAMILIES: dict[str, GGUFFamily] = {
     "qwen3moe": GGUFFamily(family="qwen3_moe", read=_qwen3moe, keys=(*_EXPERTS, "expert_feed_forward_length")),
 }
 MIXTRAL = GGUFFamily(family="mixtral", interleaved=True, read=_mixtral, keys=_EXPERTS)
-"""A llama with experts."""
+"""Files of the architecture ``llama`` that have experts."""
 OLMO3 = GGUFFamily(
     family="olmo3",
     read=lambda arch, header: _windows(arch, header, 4),
@@ -227,4 +227,4 @@ OLMO3 = GGUFFamily(
     tensors=_POST_NORMS,
     reads_window=True,
 )
-"""An olmo2 with windows."""
+"""Files of the architecture ``olmo2`` that have windows."""

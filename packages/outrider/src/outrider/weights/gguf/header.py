@@ -1,8 +1,8 @@
-"""The header of a GGUF file, read with a bound on everything.
+"""Reads the header of a GGUF file, with a bound on every read.
 
     | "GGUF" | version u32 | tensor count u64 | key count u64 | keys and values | tensor infos | padding | data |
 
-Every count, length and offset is compared with the bytes that are left before it is believed, so a file that lies
+Every count, length and offset is compared with the bytes left in the file before it is used, so that a damaged file
 costs no more time and memory than its own size.
 """
 
@@ -29,7 +29,7 @@ _SCALARS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 
 
 @dataclass(frozen=True)
 class GGUFTensor:
-    """Where one tensor lies. ``shape`` is in row-major order, the reverse of the file's."""
+    """Type, shape and bytes of one tensor. ``shape`` is in row-major order, the reverse of the file's."""
 
     type: GGUFType
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ class GGUFHeader:
     tensors: dict[str, GGUFTensor]
 
     def scalar(self, key: str, default: Any = None) -> Any:
-        """One metadata value, or that of all layers; ``ModelFormatError`` for an array of values that differ."""
+        """A metadata value, or the value of all items of an array. Raises ``ModelFormatError`` if the items differ."""
         value = self.metadata.get(key, default)
         if isinstance(value, list | np.ndarray):
             if len(value) and all(each == value[0] for each in value):
@@ -105,7 +105,7 @@ class _Scanner:
         return value
 
     def count(self, what: str, least_bytes: int) -> int:
-        """How many ``what`` follow, each of which takes at least so many bytes."""
+        """The number of items (``what``) that follow, each of at least ``least_bytes`` bytes."""
         count = self.number("<Q", what)
         if count > (len(self.data) - self.at) // least_bytes:
             raise self.damaged(f"it claims {count:,} {what} in a file of {len(self.data):,} bytes")
@@ -115,7 +115,7 @@ class _Scanner:
         return self.take(self.number("<Q", what), what).decode(errors="replace")
 
     def strings(self, count: int, what: str) -> list[str]:
-        """As ``string``, of the hundred thousand that a vocabulary has."""
+        """``count`` strings in one fast loop: a vocabulary has more than a hundred thousand."""
         data, at, end, length_at = self.data, self.at, len(self.data), struct.Struct("<Q").unpack_from
         found: list[str] = []
         for _ in range(count):
@@ -125,7 +125,7 @@ class _Scanner:
             found.append(data[at + 8 : stop].decode(errors="replace"))
             at = stop
         self.at = at
-        return found + [self.string(what) for _ in range(count - len(found))]  # which says what is wrong
+        return found + [self.string(what) for _ in range(count - len(found))]  # ``string`` raises the error
 
     def value(self, kind: int, key: str) -> Any:
         if kind == _STRING:

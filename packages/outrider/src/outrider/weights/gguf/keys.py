@@ -63,7 +63,7 @@ _NAMES: Mapping[str, str] = {
     "wkv": "head_size",
 }
 KNOWN = frozenset(f"{group}.{name}".lstrip(".") for group, names in _NAMES.items() for name in names.split())
-"""Without the architecture before them."""
+"""llama.cpp's keys of an architecture, without the architecture's name before them."""
 
 
 OFF: Mapping[str, tuple[Any, ...]] = {
@@ -79,4 +79,4 @@ OWN_OFF: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "granite": {"rope.scaling.finetuned": (True,)},
     "glm4": {"rope.dimension_sections": (0,)},
 }
-"""Likewise, by family."""
+"""The same for keys that llama.cpp reads for one family, by family."""

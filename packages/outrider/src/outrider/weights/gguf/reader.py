@@ -21,9 +21,10 @@ from outrider.weights.gguf.shards import read_gguf
 
 
 def open_gguf(path: Path, config: ModelConfig | None = None) -> Checkpoint:
-    """Open a GGUF file, or all parts of the model of which it is one.
+    """Open a GGUF file, or all parts of a split model by the path of one part.
 
-    ``config`` is what a ``config.json`` beside it says; only end-of-text ids and context may differ.
+    ``config`` is that of a ``config.json`` beside it; only beginning- and end-of-text ids and context may differ from
+    the file's.
 
     Raises ``ModelFormatError`` for damaged files, for architectures, rotary scalings and keys that are not implemented,
     for a ``config`` that describes another model, and, when a tensor is asked for, for quantisations that cannot be

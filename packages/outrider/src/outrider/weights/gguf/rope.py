@@ -14,7 +14,7 @@ from outrider.weights.gguf.header import GGUFHeader
 
 __all__ = ["ROPE_READ", "ROPE_TENSORS", "llama3_divisors", "read_gguf_rope"]
 
-# What Llama 3.1, 3.2 and 3.3 use; GGUF files keep the resulting divisors only, so they are recognised, not read.
+# The scaling of Llama 3.1, 3.2 and 3.3. GGUF files keep its divisors only, by which it is recognised.
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 ROPE_READ = (
@@ -23,7 +23,7 @@ ROPE_READ = (
 )
 _DIVISORS, _SHORT, _LONG = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"
 ROPE_TENSORS = (_DIVISORS, _SHORT, _LONG)
-"""Stand for a scaling in the configuration: no weights."""
+"""Tensors that describe a rotary scaling, and are no weights."""
 
 
 def read_gguf_rope(arch: str, header: GGUFHeader, turned: object, family: Family) -> dict[str, Any]:
@@ -93,7 +93,7 @@ _WITH_TENSORS = {_DIVISORS: ("llama", "granite"), _SHORT: ("phi3",)}
 
 
 def llama3_divisors(factor: float, theta: float, pairs: int) -> list[float]:
-    """By how much Llama 3 divides each rotary frequency: 1 for short waves, ``factor`` for long, a ramp between."""
+    """Llama 3's divisor of each of ``pairs`` frequencies: 1 for short waves, ``factor`` for long, a ramp between."""
     low, high, length = _LLAMA3.values()
     divisors = []
     for i in range(pairs):

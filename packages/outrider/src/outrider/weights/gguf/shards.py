@@ -2,8 +2,8 @@
 
     m-00001-of-00003.gguf   the metadata, and tensors       m-00002-of-00003.gguf ...   more tensors
 
-Each file says which it is (``split.no``, from 0), how many there are (``split.count``) and how many tensors they have
-together (``split.tensors.count``). The metadata is that of the first.
+Each file has its own number (``split.no``, from 0), the number of files (``split.count``) and the number of their
+tensors together (``split.tensors.count``). The model's metadata is that of the first file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TOTAL = "split.tensors.count"
 
 
 def shard_name(stem: str, place: int, count: int) -> str:
-    """The name of file ``place``, from 0, of ``count``; of a model's only file: ``STEM.gguf``."""
+    """The name of file ``place``, from 0, of ``count`` files; a single file is ``STEM.gguf``."""
     return f"{stem}.gguf" if count == 1 else f"{stem}-{place + 1:05}-of-{count:05}.gguf"
 
 
@@ -34,7 +34,7 @@ def shard_pattern(name: str) -> str:
 
 
 def is_shard(name: str) -> bool:
-    """Whether a file of this name is one of several."""
+    """Whether a file of this name is one part of a split model."""
     return _count(name) > 1
 
 
@@ -46,7 +46,7 @@ def first_shard(path: Path) -> Path:
 def gguf_files(path: Path) -> list[Path]:
     """All files of the model to which ``path`` belongs.
 
-    Raises ``ModelFormatError`` naming the first that is missing.
+    Raises ``ModelFormatError`` naming the first file that is missing.
     """
     found, count = _NAME.fullmatch(path.name), _count(path.name)
     if found is None or count <= 1:
@@ -87,7 +87,7 @@ def read_gguf(path: Path) -> GGUFHeader:
 
 
 def _count(name: str) -> int:
-    """The number of files that the name speaks of."""
+    """The number of files by the name of one."""
     found = _NAME.fullmatch(name)
     return 1 if found is None or not 1 <= int(found[2]) <= int(found[3]) else int(found[3])
 

@@ -1,7 +1,8 @@
 """How byte-level vocabularies of GGUF files split text into words, by ``tokenizer.ggml.pre``.
 
 The names and expressions are those of llama.cpp's ``llm_tokenizer_bpe``; where it rewrites an expression of the
-model's authors, theirs stands here. Each expression splits what those before it left whole: matches and gaps are words.
+model's authors, the authors' stands here. Expressions apply in order, each to the pieces of those before it: matches
+and the gaps between them are pieces.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _EUROPEAN = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 
 
 def _cased(short: str, digits: str) -> str:
-    """Words are told by their case: ``HelloWorld`` is two."""
+    """An expression that splits words at changes of case: ``HelloWorld`` is two words."""
     return (
         "|".join(
             f"[^\\r\\n\\p{{L}}\\p{{N}}]?{_UPPER}{first}{_LOWER}{then}{short}"
@@ -81,7 +82,7 @@ SPLITS: Mapping[str, tuple[str, ...]] = {name: split for split, names in _NAMES.
 ADDS_BOS = frozenset(
     ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken")
 )
-"""A text begins with the beginning-of-text token unless the file says otherwise."""
+"""Names whose texts begin with the beginning-of-text token unless the file says otherwise."""
 
 WHOLE_WORDS = ADDS_BOS | frozenset(["glm4", "glm5", "minicpm5"])
-"""A word that is a token becomes it, whatever the merges say."""
+"""Names for which a word that is a token becomes that token, whatever the merges say."""

@@ -1,4 +1,4 @@
-"""Which tokenizers of GGUF files are read."""
+"""Checks that the tokenizer of a GGUF file is supported."""
 
 from __future__ import annotations
 

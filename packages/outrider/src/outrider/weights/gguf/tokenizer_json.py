@@ -1,8 +1,8 @@
-"""The tokenizer of a GGUF file as ``tokenizer.json`` has it: transformers' parts, and llama.cpp's ids.
+"""Converts the tokenizer of a GGUF file to the content of ``tokenizer.json``, with the ids that llama.cpp gives.
 
-transformers takes the spaces before a text from the architecture, ``tokenizer.ggml.add_space_prefix`` notwithstanding;
-knows some names of ``tokenizer.ggml.pre``, and splits as GPT-2 does for all others; merges words that are tokens; and
-adds no beginning-of-text token where a file says nothing. In these the file is followed.
+transformers' conversion differs in four points. It takes the space before a text from the architecture, not from
+``tokenizer.ggml.add_space_prefix``. It knows some names of ``tokenizer.ggml.pre``, and splits as GPT-2 does for all
+others. It merges words that are tokens. It adds no beginning-of-text token where a file says nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _USUAL = {
     "gpt2": ("<|endoftext|>",), "llama": ("<unk>", "<s>", "</s>"),
     "gemma": ("<unk>", "<bos>", "<eos>", "<pad>", "<mask>"),
 }  # fmt: skip
-"""Special tokens of transformers' classes, whatever the file calls them."""
+"""Special tokens of transformers' classes, special whatever type the file gives them."""
 
 
 def gguf_tokenizer(header: GGUFHeader) -> dict[str, Any]:
-    """The object that ``tokenizer.json`` holds. Raises ``ValueError`` if the file has no vocabulary of ours."""
+    """The object that ``tokenizer.json`` holds. Raises ``ValueError`` for a missing or unsupported vocabulary."""
     kind = header.scalar("tokenizer.ggml.model")
     pre = header.scalar("tokenizer.ggml.pre", "default")
     tokens = header.metadata.get("tokenizer.ggml.tokens")
@@ -67,7 +67,7 @@ def _byte_level(header: GGUFHeader, tokens: list[str], pre: str) -> dict[str, An
 
 
 def _sentencepiece(header: GGUFHeader, tokens: list[str]) -> dict[str, Any]:
-    """Words begin with a space, which text begins with too unless the file says otherwise."""
+    """A SentencePiece vocabulary: words begin with a space, and so does a text unless the file says otherwise."""
     arch, prefix = header.scalar("general.architecture"), header.scalar(PREFIX, True)
     gemma = arch in NO_PREFIX
     prefix = prefix and not gemma
@@ -83,7 +83,7 @@ def _sentencepiece(header: GGUFHeader, tokens: list[str]) -> dict[str, Any]:
         else:
             normalizer = None
             splitter = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "first", "split": False}
-    if gemma:  # has its runs of spaces as such
+    if gemma:  # the file spells runs of spaces with spaces
         tokens = [_SPACE * len(token) if " " in token and not token.strip() else token for token in tokens]
     return {
         "normalizer": normalizer,
@@ -102,7 +102,10 @@ def _model(
     unknown: str | None = None,
     in_order: bool = False,
 ) -> dict[str, Any]:
-    """``in_order``: where a file has no merges, they are made in the order of the tokens, not of their scores."""
+    """The ``model`` of ``tokenizer.json``, which merges pairs of tokens (BPE).
+
+    ``in_order``: for a file without merges, make them in the order of the tokens, not of their scores.
+    """
     vocab = {token: i for i, token in enumerate(tokens)}
     given = header.metadata.get("tokenizer.ggml.merges")
     if given is not None:
@@ -130,7 +133,7 @@ def _model(
 
 
 def merges_by_score(words: Sequence[str], scores: Sequence[float], ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Every pair of tokens that makes a word, best word first: what SentencePiece decides by score at each step.
+    """Every pair of tokens that joins to a word, best word first; SentencePiece merges by these scores at each step.
 
     Pairs of one word come longest left part first, as in transformers.
     """
@@ -152,9 +155,9 @@ def named_tokens(header: GGUFHeader) -> dict[str, str | None]:
 
 
 def _added_tokens(header: GGUFHeader, tokens: list[str], vocab: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Tokens that are never cut: special ones, and those that their authors defined.
+    """Tokens that are never split: special and user-defined tokens.
 
-    transformers would give an id behind the vocabulary to usual tokens that a file lacks; here they are plain text.
+    transformers gives ids behind the vocabulary to usual special tokens that a file lacks; here their spelling is text.
     """
     kinds = header.metadata.get("tokenizer.ggml.token_type")
     types = np.zeros(0, np.int64) if kinds is None else np.asarray(kinds)

@@ -1,7 +1,7 @@
-"""``config.json`` as Hugging Face writes it, to and from ``ModelConfig``.
+"""Converts ``config.json``, as Hugging Face writes it, to and from ``ModelConfig``.
 
-Whatever would change the arithmetic and is not implemented is refused here by name: a model that loads is a
-model that is computed as its authors computed it.
+An unsupported option that would change the arithmetic is refused by name: every model that loads is computed as its
+authors computed it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from outrider.weights.values import positive, positive_integer
 def read_config(folder: Path) -> ModelConfig:
     """The configuration of a model folder; ``generation_config.json`` may add end-of-text ids.
 
-    Of a vision–language model it is the text part's.
+    For a vision–language model it is the configuration of the text part.
 
     Raises ``ModelFormatError`` for families, rotary scalings, options and keys that are not implemented.
     """
@@ -94,7 +94,7 @@ def parse_config(given: Mapping[str, Any], *, extra_eos: object = None) -> Model
 
 
 def _context(raw: Mapping[str, Any], rope: Rope) -> int:
-    """With LongRoPE a text longer than the original context would rotate otherwise from its first token on."""
+    """The context length. LongRoPE rotates a text beyond the original context otherwise from its first token on."""
     length = _size(raw, "max_position_embeddings")
     if rope.scaling.get("rope_type") == "longrope":
         return min(length, int(rope.scaling["original_max_position_embeddings"]))
@@ -112,7 +112,7 @@ def _rotary_dim(rope: Rope, head_dim: int) -> int | None:
 
 
 def to_hf_config(config: ModelConfig) -> dict[str, Any]:
-    """``config`` as the object transformers 4 and 5 both read from ``config.json`` (weights in bfloat16)."""
+    """``config`` as the object of ``config.json`` that transformers 4 and 5 both read (weights in bfloat16)."""
     eos, family = list(config.eos_token_ids), FAMILIES[config.family]
     raw: dict[str, Any] = {
         "architectures": [family.architecture],
@@ -134,7 +134,7 @@ def to_hf_config(config: ModelConfig) -> dict[str, Any]:
         "eos_token_id": eos[0] if len(eos) == 1 else eos or None,
         "torch_dtype": "bfloat16",
     }
-    if family.windows == "by kind":  # said even when None: Mistral's default is a window
+    if family.windows == "by kind":  # written even if None: Mistral's default is a window
         raw["sliding_window"] = config.sliding_window
         raw |= {"layer_types": kinds_of(config)} if config.window_layers else {}
     if "use_sliding_window" in family.defaults:

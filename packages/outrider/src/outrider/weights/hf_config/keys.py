@@ -1,8 +1,8 @@
-"""Each key of ``config.json`` and ``generation_config.json``: read, without effect, or refused.
+"""Classifies each key of ``config.json`` and ``generation_config.json``: read, without effect, or refused.
 
-A refusal is a claim: transformers, the reference, answers otherwise with the value that is refused than with the one
-that would be computed. ``tests/weights/refusals.py`` holds a proof of each. A key that is not listed is one that
-transformers does not read either: ``unread_keys`` names it, and it changes nothing.
+A value is refused only if transformers, the reference, computes something else with it than with a supported value;
+``tests/weights/refusals.py`` proves this for each. transformers does not read the keys that are not listed here: they
+change nothing, and ``unread_keys`` names them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ READ = words(
 """Keys that ``hf_config`` reads."""
 
 HARMLESS: Mapping[str, frozenset[str]] = {
-    "who wrote the file, and with what": words(
+    "the file's origin, and the tools that wrote it": words(
         "_name_or_path name_or_path _commit_hash transformers_version transformers.js_config unsloth_version "
         "unsloth_fixed is_llama_config tokenizer_class"
     ),
@@ -70,7 +70,7 @@ GENERATION_REFUSED = words(
     "exponential_decay_length_penalty stop_strings guidance_scale watermarking_config "
     "token_healing"
 )
-"""Keys of ``generation_config.json`` that force or forbid tokens: a model that needs them is not this one without."""
+"""Keys of ``generation_config.json`` that force or forbid tokens: without them the model's outputs differ."""
 
 GENERATION_IGNORED: Mapping[str, frozenset[str]] = {
     "suggestions for sampling and for the length of an answer: here the request says them": words(
@@ -112,7 +112,7 @@ _KNOWN = (
 
 
 def check_config_keys(raw: Mapping[str, Any], family: Family) -> None:
-    """Raise ``ModelFormatError`` naming a key of ``config.json`` whose value changes the arithmetic to another."""
+    """Raise ``ModelFormatError`` naming a key of ``config.json`` with an unsupported value."""
     check_safe(raw, family.own_code)
     for key, values in {**EVERYWHERE, **family.only}.items():
         if key in raw and raw[key] not in values:
@@ -122,13 +122,13 @@ def check_config_keys(raw: Mapping[str, Any], family: Family) -> None:
 
 
 def unread_keys(raw: Mapping[str, Any], family: Family) -> list[str]:
-    """Keys of ``config.json`` that nobody reads: neither Outrider nor the code that transformers has for the family."""
+    """Sorted keys of ``config.json`` that neither Outrider nor transformers' code for the family reads."""
     known = _KNOWN | family.keys | family.only.keys() | family.defaults.keys()
     return sorted(key for key, value in raw.items() if value is not None and key not in known)
 
 
 def check_safe(raw: Mapping[str, Any], own_code: Collection[str], loader: str = "AutoModelForCausalLM") -> None:
-    """Raise ``ModelFormatError`` for quantised weights, and for code of a model's own but the classes ``own_code``.
+    """Raise ``ModelFormatError`` for quantised weights, and for a model's own code except the classes ``own_code``.
 
     ``loader``: the class of transformers by which a folder of this kind is loaded.
     """
@@ -141,9 +141,9 @@ def check_safe(raw: Mapping[str, Any], own_code: Collection[str], loader: str = 
 
 
 def _runs_as_here(auto_map: object, own_code: Collection[str], loader: str) -> bool:
-    """Whether the named classes are transformers' own, ``own_code``.
+    """Whether the classes for configuration and ``loader`` are transformers' own, ``own_code``.
 
-    Classes in other entries are not run: tokens come from tokenizer.json.
+    Classes in other entries never run: tokens come from tokenizer.json.
     """
     if not isinstance(auto_map, dict):
         return True

@@ -19,24 +19,26 @@ _BY_KIND = ("full_attention", "sliding_attention")
 
 @dataclass(frozen=True)
 class Rope:
-    """How heads are rotated."""
+    """The rotation of heads (RoPE, Su et al. 2021)."""
 
     theta: float
+    """The base of the frequencies."""
     scaling: dict[str, Any]
+    """Keys of ``ModelConfig.rope_scaling``; empty: not scaled."""
     share: float = 1.0
-    """Of a head."""
+    """The share of a head's dimensions that is rotated."""
     local_theta: float | None = None
-    """The base in layers with a window, which are not scaled; None: as in the others."""
+    """The base in layers with a window, which are not scaled; None: as in the other layers."""
 
 
 def read_rope(raw: Mapping[str, Any], family: Family) -> Rope:
-    """From ``rope_parameters`` (transformers 5) or ``rope_theta`` and ``rope_scaling``.
+    """The rotation by ``rope_parameters`` (transformers 5) or ``rope_theta`` and ``rope_scaling``.
 
     Other keys change nothing, as in transformers. Raises ``ModelFormatError`` for scalings that are not implemented.
     """
     if family.rope_by_kind is not None:
         return _read_by_kind(raw, family)
-    for key in ("rope_scaling", "rope_parameters"):  # the first has the say, as in transformers
+    for key in ("rope_scaling", "rope_parameters"):  # the first present key counts, as in transformers
         if raw.get(key):
             return _parse(raw, raw[key], key, family)
     return _parse(raw, {}, "rope_scaling", family)
@@ -48,7 +50,7 @@ def _read_by_kind(raw: Mapping[str, Any], family: Family) -> Rope:
     Only Gemma 3 reads ``rope_local_base_freq``.
     """
     own, scaling = _object(raw, "rope_parameters"), _object(raw, "rope_scaling")
-    truncate = {"truncate": own.get("truncate", True)}  # transformers looks for it here, and nowhere else
+    truncate = {"truncate": own.get("truncate", True)}  # transformers reads it in this object only
     full = _parse(raw, {**_object(own, _BY_KIND[0]), **scaling, **truncate}, "rope_parameters", family)
     read = raw.get("rope_local_base_freq") if "rope_local_base_freq" in family.keys else None
     theta = {"rope_theta": family.rope_by_kind if read is None else read}
@@ -70,14 +72,14 @@ def _parse(raw: Mapping[str, Any], rope: object, key: str, family: Family) -> Ro
     theta = _base(raw, rope, family)
     kind = rope.get("rope_type", rope.get("type", "default"))
     if family.name == "phi3" and kind in ("su", "yarn"):
-        kind = "longrope"  # its names before transformers had it
+        kind = "longrope"  # LongRoPE's older names
     if not isinstance(kind, str) or kind not in family.rope_types:
         raise ModelFormatError(f"rope type {shown(kind)} is not supported: use one of {', '.join(family.rope_types)}")
     partial = rope.get("partial_rotary_factor")
     if partial is None:
         partial = raw.get("partial_rotary_factor", 1.0)
     if not family.partial and kind == "default":
-        partial = None  # its code does not look
+        partial = None  # transformers' code for the family does not read it
     if partial not in (None, 1) and not family.partial:
         raise ModelFormatError(f"partial_rotary_factor={shown(partial)} is not supported: only whole heads are rotated")
     share = 1.0 if partial is None else positive({"partial_rotary_factor": partial}, "partial_rotary_factor")
@@ -85,7 +87,7 @@ def _parse(raw: Mapping[str, Any], rope: object, key: str, family: Family) -> Ro
 
 
 def _dynamic(raw: Mapping[str, Any], rope: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Within ``max_position_embeddings``, which is the context here, it scales nothing."""
+    """No scaling: it would begin beyond ``max_position_embeddings``, where the context ends."""
     positive(rope, "factor")
     return {}
 
@@ -121,7 +123,7 @@ def _grown(factor: float, scale: float) -> float:
 
 
 def _longrope(raw: Mapping[str, Any], rope: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Within the original context, to which ``hf_config`` cuts the model's: the short factors."""
+    """The short factors, which apply within the original context; ``read_config`` ends the context there."""
     original, short = _original_length(raw, rope), rope.get("short_factor")
     if not isinstance(short, list) or not short:
         raise ModelFormatError(f"{key}: short_factor={shown(short)} is no list of numbers: download the model again")
@@ -147,7 +149,7 @@ _SCALINGS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any], str], di
 
 
 def _attention_factor(rope: Mapping[str, Any], otherwise: float) -> float:
-    """Rounded, as logarithms of C libraries differ in the last place."""
+    """The file's factor, else ``otherwise``, rounded as logarithms of C libraries differ in the last digit."""
     return round(otherwise, 12) if rope.get("attention_factor") is None else positive(rope, "attention_factor")
 
 

@@ -1,4 +1,4 @@
-"""Windows of attention in ``config.json``: how far each layer looks back."""
+"""Sliding windows in ``config.json``: the number of positions that each layer attends to."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["read_windows"]
 
 _WINDOWED = "sliding_attention"
 _NAME_KINDS = ("qwen2", "qwen3", "smollm3")
-"""Families whose configuration names the kind of each layer where the file does not."""
+"""Families for which transformers names each layer's kind where the file does not."""
 
 
 def read_windows(raw: Raw, family: Family) -> dict[str, Any]:
-    """``sliding_window`` and ``window_layers`` of ``ModelConfig``, as transformers makes them of the same keys.
+    """``sliding_window`` and ``window_layers`` of ``ModelConfig``, as transformers derives them from the same keys.
 
     Raises ``ModelFormatError`` where a layer would have one window in attention and another in transformers' cache.
     """
@@ -40,20 +40,23 @@ def read_windows(raw: Raw, family: Family) -> dict[str, Any]:
 
 
 def _check_chunks(raw: Raw, family: Family) -> None:
-    """Refuse chunks that transformers' cache would have, and no layer's attention."""
+    """Raise ``ModelFormatError`` for chunks that transformers' cache would apply, and no layer's attention."""
     chunk = raw.get("attention_chunk_size")
     if isinstance(chunk, int) and chunk < positive_integer(raw, "max_position_embeddings"):
         raise ModelFormatError(f"attention_chunk_size={chunk} is not supported for {family.name} models: use null")
 
 
 def _window(raw: Raw, family: Family) -> int | None:
-    """A family that has both keys looks at both; SmolLM3 looks at one of them only where no kinds are given."""
+    """``sliding_window``, or None if it is off.
+
+    Families with ``use_sliding_window`` read both keys; SmolLM3 reads the switch only where no kinds are given.
+    """
     used = "use_sliding_window" not in family.defaults or family.name == "smollm3" or flag(raw, "use_sliding_window")
     return positive_integer(raw, "sliding_window") if used and raw.get("sliding_window") is not None else None
 
 
 def _implied(raw: Raw, family: Family, window: int | None) -> list[str]:
-    """The kinds of a file that does not name them."""
+    """The kind of each layer for a file without ``layer_types``."""
     layers = num_layers(raw)
     if window is None:
         windowed: Sequence[bool] = [False] * layers

@@ -1,4 +1,4 @@
-"""The models known by name: the packages that carry them, their digests and licences."""
+"""The built-in models: their packages, digests and licences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outrider.weights.hub.manifest import check_files, read_source, write_manife
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """A model that needs no hub. The first piece is the model file; a second is its vocabulary."""
+    """A model that comes in packages. The first piece is the model file; a second piece is its vocabulary."""
 
     name: str
     about: str
@@ -27,10 +27,12 @@ class BuiltIn:
 
     @property
     def download_bytes(self) -> int:
+        """Bytes of all pieces."""
         return sum(piece.size for piece in self.pieces)
 
     @property
     def sha256(self) -> str:
+        """The digest of the model file."""
         return self.pieces[0].sha256
 
 
@@ -92,7 +94,7 @@ BUILTINS: dict[str, BuiltIn] = {
 
 
 def folder_of(model: BuiltIn) -> Path:
-    """Where ``model`` lies in the cache, pulled or not."""
+    """The folder of ``model`` in the cache, which exists once the model is pulled."""
     return cache_root() / "models" / model.name
 
 
@@ -106,7 +108,7 @@ def pull(model: BuiltIn, *, progress: bool = False, verify: bool = False, run: R
     """The folder of ``model``, downloaded and converted if the cache has no intact copy.
 
     ``verify`` reads every byte of an existing copy before it is trusted. Raises ``DownloadError``,
-    ``CapacityError`` or ``ModelFormatError``; a later call continues with the parts that did arrive.
+    ``CapacityError`` or ``ModelFormatError``; a later call continues with the archives that did arrive.
     """
     folder = folder_of(model)
     if is_pulled(model) and not verify:
@@ -139,7 +141,7 @@ def _build(model: BuiltIn, folder: Path, progress: bool, run: Runner) -> None:
         arrived = []
         for i, archive in enumerate(model.archives):
             part = f"downloading {model.name}, part {i + 1} of {len(model.archives)}"
-            about = model.download_bytes // len(model.archives)  # parts are alike, and weights do not compress
+            about = model.download_bytes // len(model.archives)  # archives are equally large; weights do not compress
             with progress_bar(part, about, show=progress) as advance:
                 arrived.append((archive, fetch_archive(archive, downloads, run, advance)))
         source = fresh / "source"

@@ -1,4 +1,4 @@
-"""A model's name, path or hub id to a folder that is ready to load."""
+"""Resolves a model's name, path or hub id to a folder that is ready to load."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ from outrider.weights.hub.downloads import TOWERS, HubRef, download, download_gg
 from outrider.weights.hub.manifest import check_files, read_source, sha256_of, write_manifest
 
 _OLLAMA_NAME = re.compile(r"[\w.-]+:[\w.-]+")
-_HEAD = 1 << 20  # bytes of a GGUF file compared at every start; all of it is hashed when converting
+_HEAD = 1 << 20  # bytes of a GGUF file compared at every start; a conversion hashes the whole file
 
 
 def resolve(ref: str, *, progress: bool = False, verify: bool = False) -> Path:
-    """The folder of the model ``ref`` names, in Hugging Face layout, made or fetched if need be.
+    """The folder of a model, in Hugging Face layout; it is made or fetched if need be.
 
-    ``ref`` is a folder, a ``.gguf`` file (prepared once) or any part of a split one, a folder with one of these alone,
-    a built-in name (pulled once), or ``org/name`` of the hub, with or without its address: safetensors, or as
-    ``org/name:Q4_K_M`` the GGUF file with weights of this type.
-    ``progress`` reports long work on stderr; ``verify`` reads every byte of the cached copy.
+    Args:
+        ref: a folder, a ``.gguf`` file (prepared once) or any part of a split one, a folder with one GGUF model alone,
+            a built-in name (pulled once), or a model of the hub, with or without the hub's address: ``org/name`` is its
+            safetensors files, ``org/name:Q4_K_M`` its GGUF file with weights of this type.
+        progress: report long work on stderr.
+        verify: read every byte of the cached copy.
 
     Raises ``ModelNotFoundError``, ``ModelFormatError``, ``DownloadError`` or ``CapacityError``.
     """
     path = Path(os.path.expanduser(ref))
-    if ref and os.path.isdir(path):  # unlike Path's, false for any text that cannot be a path
+    if ref and os.path.isdir(path):  # unlike ``Path.is_dir``, False for text that cannot be a path
         inside = lone_gguf(path)
         return _local_folder(path) if inside is None else _converted(inside, progress=progress, verify=verify)
     if os.path.isfile(path):
@@ -107,21 +109,21 @@ def lone_gguf(folder: Path) -> Path | None:
 
 
 def _ggufs(folder: Path) -> list[Path]:
-    """The GGUF models in a folder, by their first files, but for towers that see images."""
+    """The first files of the GGUF models in a folder, except vision towers."""
     files = [path for path in folder.glob("*.gguf") if not fnmatchcase(path.name, TOWERS)]
     return sorted(set(map(first_shard, files)))
 
 
 def real_place(file: Path) -> Path:
-    """The path of a GGUF file, of the first one where a model is split, without links in its folders.
+    """The path of a GGUF file, or of a split model's first file, without links in its folders.
 
-    A link keeps its own name: the hub's cache names its targets by their digests.
+    A file that is a link keeps its name: the hub's cache names the targets of links by their digests.
     """
     return first_shard(file.parent.resolve() / file.name)
 
 
 def gguf_folder(gguf: Path) -> Path:
-    """Where the folder made from a GGUF file lies: one place per path, so that a changed file replaces its old one."""
+    """The cache's folder of a converted GGUF file: one for each path, so that a changed file replaces its old one."""
     return cache_root() / "gguf" / f"{gguf.stem}-{hashlib.sha256(str(gguf).encode()).hexdigest()[:12]}"
 
 

@@ -1,6 +1,6 @@
-"""Model files of other kinds to a folder of Hugging Face layout.
+"""Converts other model files to folders of Hugging Face layout.
 
-A GGUF file keeps its weights as they are. llama2.c's become bfloat16 in a safetensors file.
+A GGUF file keeps its weights as they are. The weights of a llama2.c file become bfloat16 in a safetensors file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outrider.weights.folder import GGUF_WEIGHTS
 from outrider.weights.hf_config.config import to_hf_config
 from outrider.weights.hub.convert_tokenizer import tokenizer_from_gguf, tokenizer_from_llama2c, write_json
 
-_SMALL_FILES = 32_000_000  # the tokenizer's, at most
+_SMALL_FILES = 32_000_000  # bytes of the tokenizer's files, at most
 _BLOCK = 1 << 24  # bytes copied at a time
 
 

@@ -19,14 +19,14 @@ _ANY_CLASS = "PreTrainedTokenizerFast"  # transformers 4 and 5 then take tokeniz
 def tokenizer_from_gguf(gguf: Path, header: GGUFHeader, out: Path) -> None:
     """Write the tokenizer and chat template of a GGUF file to ``out``, in the files of Hugging Face.
 
-    Raises ``ModelFormatError`` if that makes no tokenizer.
+    Raises ``ModelFormatError`` if its vocabulary is damaged or unsupported.
     """
     from tokenizers import Tokenizer
 
     try:
         text = json.dumps(gguf_tokenizer(header), ensure_ascii=False)
         Tokenizer.from_str(text)
-    except Exception as error:  # noqa: BLE001  (anything can come out of a file's metadata; one line must go up)
+    except Exception as error:  # noqa: BLE001  (a file's metadata may raise anything; callers expect one line)
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelFormatError(f"the tokenizer in {gguf} cannot be read: {reason}") from None
     (out / "tokenizer.json").write_text(text, encoding="utf-8")
@@ -40,7 +40,7 @@ def tokenizer_from_llama2c(tokens: Sequence[tuple[bytes, float]], max_length: in
     """Write a Llama 2 vocabulary, given as each token's bytes and score, to ``out``.
 
     The result gives the same ids as transformers' Llama tokenizer: byte-pair merges in order of score, byte
-    fallback, one space put before the text. Raises ``ModelFormatError`` if this is no such vocabulary.
+    fallback, one space put before the text. Raises ``ModelFormatError`` for another vocabulary.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
@@ -67,5 +67,5 @@ def tokenizer_from_llama2c(tokens: Sequence[tuple[bytes, float]], max_length: in
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write ``value`` for people to read."""
+    """Write ``value`` as indented JSON."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

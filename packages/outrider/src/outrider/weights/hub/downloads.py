@@ -15,15 +15,15 @@ from outrider.weights.gguf.shards import first_shard, shard_pattern
 # Never *.bin, *.pt (pickles) nor *.py (code); `original/` and `onnx/` hold the same weights once more.
 _WANTED = ("*.json", "*.jinja", "model*.safetensors")
 _UNWANTED = ("*/*",)
-TOWERS = "*mmproj*"  # GGUF files of towers that see images, beside the model
+TOWERS = "*mmproj*"  # GGUF files of vision towers, beside the model's
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-# As people copy them from a browser, from Ollama or from llama.cpp.
+# The hub's address as users copy it from a browser, from Ollama or from llama.cpp.
 _ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?(?:hf\.co|huggingface\.co)/|hf://(?:models/)?", re.IGNORECASE)
 _REF = re.compile(
     rf"(?P<repo>{_HUB_ID.pattern}?)"
     r"(?:/(?:blob|resolve)/[\w.-]+/(?P<file>[\w./-]+\.gguf)|/tree/[\w.-]+)?(?::(?P<type>[\w.-]+))?/?(?:\?.*)?"
 )
-_USUAL_TYPE = "Q4_K_M"  # where none is named, as Ollama and llama.cpp choose
+_USUAL_TYPE = "Q4_K_M"  # the type if none is named, as in Ollama and llama.cpp
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def is_hub_id(ref: str) -> bool:
 
 
 def parse_hub_ref(ref: str) -> HubRef | None:
-    """The repository and file of ``ref``: ``org/name``, ``org/name:Q4_K_M``, or either behind the hub's address."""
+    """The repository and file of ``org/name`` or ``org/name:Q4_K_M``, perhaps behind the hub's address; else None."""
     address = _ADDRESS.match(ref)
     found = _REF.fullmatch(ref[address.end() :] if address else ref)
     if found is None or (found["repo"].endswith(".gguf") and address is None):
@@ -52,8 +52,8 @@ def parse_hub_ref(ref: str) -> HubRef | None:
 def download(repo_id: str, *, progress: bool = False) -> Path:
     """The local snapshot of ``repo_id``, fetched where it is not cached; the cached one serves when offline.
 
-    Raises ``ModelNotFoundError`` if the hub does not know it or does not give it to this user, ``DownloadError`` if
-    the hub cannot be reached, ``ModelFormatError`` if there are no safetensors weights.
+    Raises ``ModelNotFoundError`` if the hub does not have it or denies this user access, ``DownloadError`` if the hub
+    cannot be reached, ``ModelFormatError`` if there are no safetensors weights.
     """
     path = _snapshot(repo_id, _WANTED, _UNWANTED, progress=progress)
     if not any(path.glob("*.safetensors")):
@@ -65,7 +65,7 @@ def download(repo_id: str, *, progress: bool = False) -> Path:
 
 
 def download_gguf(repo_id: str, wanted: str, *, progress: bool = False) -> Path:
-    """The GGUF file of ``repo_id`` with this name, or with this type of weights at its name's end, in any case.
+    """The GGUF file of ``repo_id`` named ``wanted``, or whose name ends with the type ``wanted``, in any case.
 
     Of a model that is split, the first part; all of its parts are fetched.
 
@@ -86,11 +86,11 @@ def download_gguf(repo_id: str, wanted: str, *, progress: bool = False) -> Path:
             f"{repo_id}:{wanted} is {len(models)} models ({', '.join(found[:3])}): name one of their files"
         )
     if not models:
-        raise ModelNotFoundError(f"{repo_id} has no GGUF file {wanted}: {_what_there_is(repo_id)}")
+        raise ModelNotFoundError(f"{repo_id} has no GGUF file {wanted}: {_available_files(repo_id)}")
     return models[0]
 
 
-def _what_there_is(repo_id: str) -> str:
+def _available_files(repo_id: str) -> str:
     """The GGUF files of a repository, as a remedy."""
     from huggingface_hub import list_repo_files
 

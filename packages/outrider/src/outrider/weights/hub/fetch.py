@@ -67,7 +67,7 @@ def run_command(command: Sequence[str], folder: Path) -> None:
     """The real ``Runner``: Ctrl-C ends the command too."""
     shown = " ".join([Path(command[0]).name, *command[1:]])
     try:
-        # Temporary files lie beside the result, so that one disk counts, and progress shows.
+        # Temporary files lie beside the result: on the same disk, where progress sees them grow.
         env = {**os.environ, "TMPDIR": str(folder)}
         done = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     except FileNotFoundError:
@@ -82,7 +82,7 @@ def fetch_archive(
 ) -> Path:
     """The archive in ``downloads``, fetched if it is not there. It appears whole or not at all.
 
-    ``on_bytes`` is told how the file grows, where the tool writes it as it comes (npm writes it at the end).
+    ``on_bytes`` gets the bytes by which the file grows, if the tool writes while it fetches (npm writes at the end).
     One process at a time may fetch an archive: hold the lock of the model it belongs to.
 
     Raises ``DownloadError`` if the tool is missing or fails.
@@ -92,7 +92,7 @@ def fetch_archive(
         return target
     downloads.mkdir(parents=True, exist_ok=True)
     mark = f".{archive.file_name}."
-    for left in downloads.glob(f"{mark}*"):  # of a killed process; the caller holds the model's lock
+    for left in downloads.glob(f"{mark}*"):  # left by a killed process; the caller holds the model's lock
         shutil.rmtree(left)
     with tempfile.TemporaryDirectory(dir=downloads, prefix=mark) as name:
         into = Path(name)

@@ -1,4 +1,4 @@
-"""The models on this machine, and the description of one."""
+"""Lists the models on this machine, and describes one."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def list_models() -> list[Entry]:
 def describe(ref: str, *, verify: bool = False) -> dict[str, Any]:
     """Everything ``outrider models info`` shows. A built-in model is not pulled for it.
 
-    ``verify`` compares every byte of a converted model with its manifest; ``verified`` then says what could be
-    compared. Raises as ``resolve``, and ``ModelFormatError`` naming the file that differs.
+    ``verify`` compares every byte of a converted model with its manifest; the entry ``verified`` names the
+    comparison. Raises as ``resolve``, and ``ModelFormatError`` naming the file that differs.
     """
     known = BUILTINS.get(ref)
     facts = _catalogued(known) if known is not None else {"name": ref, "about": None, "licence": None, "sha256": None}
@@ -142,5 +142,5 @@ def _parameters_of(folder: Path) -> int | None:
         if not shapes and gguf is not None:
             shapes = [i.shape for i in read_gguf(gguf).tensors.values()]
     except (OutriderError, OSError):
-        return None  # a damaged file is `info`'s to report; the list goes on
+        return None  # `outrider models info` reports damaged files; the list goes on
     return sum(map(math.prod, shapes))

@@ -42,7 +42,7 @@ def write_manifest(folder: Path, source: dict[str, Any]) -> None:
 def read_source(folder: Path) -> dict[str, Any] | None:
     """The ``source`` of an intact converted folder; None if there is none, or it is damaged or of another version.
 
-    Compares sizes only, which costs nothing; ``verify`` reads every byte.
+    Compares sizes only, which takes no time; ``check_files`` can read every byte.
     """
     try:
         check_files(folder, full=False)

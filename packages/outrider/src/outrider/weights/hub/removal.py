@@ -1,4 +1,4 @@
-"""Takes models out of the caches again."""
+"""Removes models from the caches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def remove(ref: str) -> Removed:
 
     Raises:
         InvalidRequestError: ``ref`` is a folder of the user's own.
-        ModelNotFoundError: no cache holds it.
+        ModelNotFoundError: no cache holds the model.
     """
     path = Path(ref).expanduser()
     if ref in BUILTINS:
@@ -54,7 +54,7 @@ def remove(ref: str) -> Removed:
 
 
 def _delete(folder: Path) -> int:
-    """The bytes of a folder that is now gone; 0 if it was not there."""
+    """Delete ``folder``, and return the bytes that it held; 0 if it did not exist."""
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     shutil.rmtree(folder, ignore_errors=not folder.is_dir())
     return size

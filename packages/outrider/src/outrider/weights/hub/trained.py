@@ -21,12 +21,12 @@ from outrider.utils.user_cache import building, cache_root, locked, require_spac
 from outrider.weights.hub.manifest import read_source, write_manifest
 
 RELEASE_FILES = ""
-"""Where the files of a release lie, with a slash at the end; empty: nowhere yet."""
+"""Address of the files of a release, with a slash at the end; empty: no release has them."""
 
 CHECKOUT = Path(__file__).parents[6] / "weights"
 """``weights/<model>/<kind>/`` of a checkout."""
 _BLOCK = 1 << 20
-_PATIENCE_S = 30.0
+_PATIENCE_S = 30.0  # without data, until a download fails
 
 
 @dataclass(frozen=True)
@@ -35,26 +35,26 @@ class TrainedDraft:
 
     model: str
     kind: str
-    """Of a head, or ``datastore``."""
+    """The kind of head, or ``datastore``."""
     target: Mapping[str, str | int]
-    """The fields of its ``TargetFingerprint``; of a datastore the digest alone."""
+    """The fields of the target's ``TargetFingerprint``; a datastore has the digest alone."""
     files: Mapping[str, tuple[int, str]]
-    """By name the size in bytes and the SHA-256."""
+    """Size in bytes and SHA-256 of each file, by its name."""
 
     @property
     def folder(self) -> Path:
-        """Where it lies, fetched or not."""
+        """The draft's folder in the checkout, else in the cache, where it exists once fetched."""
         own = CHECKOUT / self.model / self.kind
         return own if own.is_dir() else cache_root() / "drafts" / self.model / self.kind
 
     @property
     def is_here(self) -> bool:
-        """Whether it is in the checkout, or whole in the cache."""
+        """Whether the draft is in the checkout, or complete in the cache."""
         return self.folder.parents[1] == CHECKOUT or read_source(self.folder) is not None
 
     @property
     def is_available(self) -> bool:
-        """Whether it is here, or can be fetched."""
+        """Whether the draft is here, or can be fetched."""
         return self.is_here or bool(RELEASE_FILES)
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class TrainedDraft:
         return f"the {self.kind} of {self.model} ({size / 1e6:.1f} MB)"
 
     def fetch(self, *, progress: bool = False) -> Path:
-        """Its folder, fetched if it is not here.
+        """The draft's folder, fetched if it is not here.
 
         Raises:
             ModelNotFoundError: it is not here, and there is no address to fetch it from.
@@ -104,7 +104,7 @@ class TrainedDraft:
 
 @cache
 def trained_drafts() -> tuple[TrainedDraft, ...]:
-    """All that the project trained, in the order of names."""
+    """All heads and datastores that the project trained, in the order of names."""
     listed = json.loads(Path(__file__).with_name("trained.json").read_text(encoding="utf-8"))
     return tuple(
         TrainedDraft(one["model"], one["kind"], one["target"], {name: (size, sha) for name, size, sha in one["files"]})
@@ -113,7 +113,7 @@ def trained_drafts() -> tuple[TrainedDraft, ...]:
 
 
 def fetch_all(model: str, *, progress: bool = False) -> list[Path]:
-    """Folders of all trained drafts of a built-in model that can be had, fetched if need be.
+    """Folders of all available trained drafts of a built-in model, fetched if need be.
 
     Raises as ``TrainedDraft.fetch``.
     """
@@ -121,7 +121,7 @@ def fetch_all(model: str, *, progress: bool = False) -> list[Path]:
 
 
 def fetched(folder: Path, *, progress: bool = False) -> Path:
-    """``folder``, fetched if it is that of a trained draft which is not here. Raises as ``TrainedDraft.fetch``."""
+    """``folder``, fetched if it belongs to a trained draft that is not here. Raises as ``TrainedDraft.fetch``."""
     for draft in trained_drafts():
         if draft.folder == folder:
             return draft.fetch(progress=progress)
@@ -129,7 +129,7 @@ def fetched(folder: Path, *, progress: bool = False) -> Path:
 
 
 def trained_datastore(digest: str, *, progress: bool = False) -> Path | None:
-    """The datastore made with the model whose fingerprint has this digest, fetched if need be; None if there is none.
+    """The datastore made with the model whose fingerprint has this digest, fetched if need be; None if not available.
 
     A failed download is no error, as drafts only save time: with ``progress`` a line on stderr says so.
     """
