@@ -15,7 +15,7 @@ static int attend_alone(forward_ctx *f, int32_t layer, const float *q, float *ou
     if (status != OUTRIDER_OK) return status;
     memcpy(f->work.q, q, (size_t)(rows * f->model.queries.all) * sizeof(float));
     f->work.attended = out;
-    run_attention(f, layer);
+    run_attention(f, layer, NULL);
     return OUTRIDER_OK;
 }
 

@@ -15,6 +15,7 @@ typedef struct tile {
 typedef struct {
     const forward_ctx *f;
     const attention_plan *plan;
+    const outrider_weight *reader; /* that attended rows are given codes for, or NULL */
     int32_t layer;
     int64_t share;       /* tasks of an item */
     int64_t result_size; /* floats of one part */
@@ -47,9 +48,10 @@ static struct attention_task task_of(const attention_work *w, const tile *t, int
                                    .result = w->plan->results + part * w->result_size + before * size};
 }
 
-/* Results over their sums, to the rows of ``attended``. */
-static void write_rows(const attention_work *w, const struct attention_task *t) {
-    int32_t d = t->head_dim;
+/* Results over their sums, to the rows of ``attended``, with codes if the reader reads any. */
+static void write_rows(const attention_work *w, const struct attention_task *t, int64_t row) {
+    const columns *c = &w->f->model.queries;
+    int64_t d = t->head_dim, own = t->group * d;
     float *out = w->f->work.attended + (t->q - w->f->work.q);
     for (int32_t r = 0; r < t->rows; r++)
         for (int32_t g = 0; g < t->group; g++) {
@@ -57,6 +59,10 @@ static void write_rows(const attention_work *w, const struct attention_task *t) 
             float share = 1.0f / from[1], *to = out + r * t->q_stride + (int64_t)g * d;
             for (int32_t i = 0; i < d; i++) to[i] = from[2 + i] * share;
         }
+    if (!w->reader) return;
+    activations all = rows_of(&w->f->work.codes, w->f->work.attended, w->f->batch.asked->rows, c->all);
+    activations written = some_rows(&all, row, t->rows);
+    quantise_columns(w->f, &written, c, w->reader, t->kv_head * own, (t->kv_head + 1) * own);
 }
 
 static int64_t items_of_tile(const attention_work *w) {
@@ -74,7 +80,7 @@ static void attend_item(void *shared, int64_t item, int thread) {
     for (int64_t i = first; i < last; i++) {
         struct attention_task task = task_of(w, t, (int32_t)(i % heads), (int32_t)(i / heads));
         w->f->k->attend(&task, w->plan->scratch + thread * w->plan->scratch_size);
-        if (w->plan->parts == 1) write_rows(w, &task);
+        if (w->plan->parts == 1) write_rows(w, &task, t->row);
     }
 }
 
@@ -88,7 +94,7 @@ static void merge_item(void *shared, int64_t item, int thread) {
     for (int32_t part = 1; part < t->chunks; part++)
         for (int64_t pair = 0; pair < (int64_t)t->rows * task.group; pair++)
             w->f->k->merge(d, task.result + pair * (2 + d), task.result + part * w->result_size + pair * (2 + d));
-    write_rows(w, &task);
+    write_rows(w, &task, t->row);
 }
 
 static int64_t tiles_of(const placed_batch *b, tile *tiles, int32_t *most_chunks) {
@@ -135,10 +141,10 @@ int prepare_attention(forward_ctx *f) {
 }
 
 /* A thread has some items, so that all end together, of many chunks, so that each asks memory for the next one. */
-void run_attention(forward_ctx *f, int32_t layer) {
+void run_attention(forward_ctx *f, int32_t layer, const outrider_weight *reader) {
     const attention_plan *plan = &f->attention;
     thread_pool *pool = &f->context->pool;
-    attention_work w = {.f = f, .plan = plan, .layer = layer, .result_size = result_size(f)};
+    attention_work w = {.f = f, .plan = plan, .reader = reader, .layer = layer, .result_size = result_size(f)};
     int64_t heads = f->model.whole->kv_heads;
     w.share = plan->num_tiles * heads * plan->parts / (4 * pool->count);
     if (plan->parts == 1 || w.share < 1) w.share = 1;

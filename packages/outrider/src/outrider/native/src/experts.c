@@ -2,12 +2,18 @@
  *
  * An expert sees the rows that chose it, side by side. Linear layers give a row the same bits in any company, and what
  * experts give is added to a row in their order, so a row's result does not depend on what the others chose.
+ *
+ * Threads share all experts' columns of gate and up, and then the outputs of down: whoever computes some outputs does so
+ * for every expert in turn, and adds them up. So a layer takes few phases, however many experts there are.
  */
 #include <string.h>
 
 #include "arguments.h"
 #include "forward.h"
 #include "linear.h"
+
+#define FEW_COPIES 32
+#define LEAST_PANELS 4 /* of each expert's down: a jump in memory costs about as much as reading one */
 
 /* The row's most likely experts, the first of equals; their weights stay, and those of the others become 0. */
 static void choose(const outrider_layer *l, float *weights, uint8_t *chosen) {
@@ -26,85 +32,169 @@ static void choose(const outrider_layer *l, float *weights, uint8_t *chosen) {
     }
 }
 
+static int reads_codes(const outrider_mlp *mlp) { return is_quantised(&mlp->gate) || is_quantised(&mlp->up); }
+
+/* Codes for the experts of a row, unless the router has read them. */
+static void quantise_for(forward_ctx *f, const outrider_layer *l, int64_t row) {
+    int64_t d = f->model.whole->hidden;
+    for (int32_t e = 0; !is_quantised(&l->router) && e < l->experts; e++)
+        if (f->work.chosen[row * l->experts + e] && reads_codes(l->expert + e)) {
+            activations normed = rows_of(&f->work.codes, f->work.normed, f->batch.asked->rows, d);
+            f->k->quantise(&normed, row, row + 1);
+            return;
+        }
+}
+
 static void choose_rows(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
     for (int64_t r = first; r < last; r++) {
         f->k->softmax(l->experts, f->work.router + r * l->experts);
         choose(l, f->work.router + r * l->experts, f->work.chosen + r * l->experts);
+        quantise_for(f, l, r);
     }
 }
 
+/* Experts that are computed at once. */
 typedef struct {
     forward_ctx *f;
     const outrider_layer *layer;
-    const outrider_mlp *mlp;
-    int32_t expert;
-    int64_t rows;
-    columns inner;
-} expert_work;
+    columns inner; /* of each of them */
+    int64_t count, pairs;
+} wave;
 
-static void gather_item(void *shared, int64_t i, int thread) {
-    const expert_work *e = shared;
-    forward_ctx *f = e->f;
-    workspace *w = &f->work;
-    int64_t d = f->model.whole->hidden;
-    (void)thread;
-    memcpy(w->expert_in + i * d, w->normed + w->expert_rows[i] * d, (size_t)d * sizeof(float));
-    quantise_some(f, w->expert_in, e->rows, d, &e->mlp->gate, &e->mlp->up, i, i + 1);
+/* ---- Rows of an expert ------------------------------------------------------------------------------------------ */
+
+static void copy_row(const mlp_rows *p, int64_t i, const activations *from) {
+    int64_t d = from->inputs, g = from->groups;
+    if (!is_quantised(&p->mlp->gate) || !is_quantised(&p->mlp->up))
+        memcpy((float *)p->in.x + i * d, from->x, (size_t)d * sizeof(float));
+    if (!reads_codes(p->mlp)) return;
+    memcpy(p->in.codes + i * g * 32, from->codes, (size_t)g * 32);
+    memcpy(p->in.quant + i * g, from->quant, (size_t)g * sizeof *from->quant);
 }
 
-static void gate_item(void *shared, int64_t i, int thread) {
-    const expert_work *e = shared;
-    forward_ctx *f = e->f;
-    const columns *c = &e->inner;
+/* Inputs of pairs first .. last - 1, where they are copies. */
+static void copy_share(void *shared, int64_t first, int64_t last, int thread) {
+    const wave *v = shared;
+    const workspace *w = &v->f->work;
+    activations normed = rows_of(&w->codes, w->normed, v->f->batch.asked->rows, v->f->model.whole->hidden);
     (void)thread;
-    activate(f, c->count, local_columns(f->work.gate, c) + i * c->all, local_columns(f->work.up, c) + i * c->all);
-    quantise_own(f, f->work.gate, e->rows, c, &e->mlp->down, i, i + 1);
-}
-
-static void add_item(void *shared, int64_t i, int thread) {
-    const expert_work *e = shared;
-    workspace *w = &e->f->work;
-    const columns *c = &e->f->model.hidden;
-    int64_t row = w->expert_rows[i];
-    float weight = w->router[row * e->layer->experts + e->expert], *out = local_columns(w->expert_out, c) + i * c->all;
-    (void)thread;
-    for (int64_t j = 0; j < c->count; j++) out[j] *= weight;
-    e->f->k->add(c->count, local_columns(w->y, c) + row * c->all, out);
-}
-
-static void run_expert(expert_work *e) {
-    forward_ctx *f = e->f;
-    workspace *w = &f->work;
-    thread_pool *pool = &f->context->pool;
-    const columns *inner = &e->inner;
-    int64_t d = f->model.whole->hidden, outputs = e->mlp->gate.outputs;
-    e->inner = f->model.whole->shard ? f->model.expert_inner : (columns){0, outputs, outputs, NULL, 1};
-    if (inner->all > f->model.whole->inner || !e->mlp->up.panels || !fits_mlp(&f->model, e->mlp, inner)) {
-        f->status = OUTRIDER_BAD_ARGUMENT;
-        return;
+    for (const mlp_rows *p = w->parts; p < w->parts + v->count; p++) {
+        int64_t from = p->row - w->pair_row, to = from + p->in.rows;
+        for (int64_t i = from > first ? from : first; p->copied && i < to && i < last; i++) {
+            activations row = some_rows(&normed, w->pair_row[i], 1);
+            copy_row(p, i - from, &row);
+        }
     }
-    run_items(pool, e->rows, gather_item, e);
-    activations in = rows_of(w, w->expert_in, e->rows, d);
-    run_linear(f->context, &in, 2, (product[]){{&e->mlp->gate, local_columns(w->gate, inner), inner->all},
-                                               {&e->mlp->up, local_columns(w->up, inner), inner->all}});
-    run_items(pool, e->rows, gate_item, e);
-    gather_input(f, w->gate, e->rows, inner, &e->mlp->down);
-    activations gated = rows_of(w, w->gate, e->rows, inner->all);
-    run_linear(f->context, &gated, 1, (product[]){{&e->mlp->down, local_columns(w->expert_out, &f->model.hidden), d}});
-    run_items(pool, e->rows, add_item, e);
+}
+
+/* Takes the rows that chose an expert into the wave, behind the pairs of the experts before. */
+static void add_part(wave *v, int32_t expert, int64_t rows) {
+    const forward_ctx *f = v->f;
+    const workspace *w = &f->work;
+    const int64_t *row = w->pair_row + v->pairs;
+    int64_t d = f->model.whole->hidden, all = v->inner.all;
+    int together = row[rows - 1] - row[0] == rows - 1;
+    activations normed = rows_of(&w->codes, w->normed, f->batch.asked->rows, d);
+    activations copies = rows_of(&w->expert_codes, w->expert_in, w->pairs, d);
+    activations gated = rows_of(&w->gated, w->gate, w->pairs, all);
+    w->parts[v->count++] = (mlp_rows){
+        .mlp = v->layer->expert + expert,
+        .in = together ? some_rows(&normed, row[0], rows) : some_rows(&copies, v->pairs, rows),
+        .gated = some_rows(&gated, v->pairs, rows),
+        .gate = w->gate + v->pairs * all,
+        .up = w->up + v->pairs * all,
+        .expert = expert,
+        .copied = !together,
+        .row = row,
+    };
+    v->pairs += rows;
+}
+
+/* ---- A wave ----------------------------------------------------------------------------------------------------- */
+
+/* Some outputs of an expert, by their rows' weights, to y. */
+static void add_outputs(const wave *v, const mlp_rows *p, int64_t first, int64_t last) {
+    const forward_ctx *f = v->f;
+    const columns *c = &f->model.hidden;
+    int64_t from = 16 * first, to = 16 * last < c->count ? 16 * last : c->count;
+    float *out = local_columns(f->work.expert_out, c), *y = local_columns(f->work.y, c);
+    f->k->linear(&p->mlp->down, &p->gated, first, last, out, c->all);
+    for (int64_t r = 0; r < p->gated.rows; r++) {
+        float weight = f->work.router[p->row[r] * v->layer->experts + p->expert], *x = out + r * c->all;
+        for (int64_t j = from; j < to; j++) x[j] *= weight;
+        f->k->add(to - from, y + p->row[r] * c->all + from, x + from);
+    }
+}
+
+/* Panels first .. last - 1 of every expert's down. */
+static void down_share(void *shared, int64_t first, int64_t last, int thread) {
+    const wave *v = shared;
+    const mlp_rows *end = v->f->work.parts + v->count;
+    (void)thread;
+    for (const mlp_rows *p = v->f->work.parts; p < end; p++) {
+        if (p + 1 < end) fetch_panel(&p[1].mlp->down, first);
+        add_outputs(v, p, first, last);
+    }
+}
+
+/* Codes or numbers of all processes, of as many experts at once as read the same. */
+static void gather_gated(const wave *v) {
+    const mlp_rows *p = v->f->work.parts, *end = p + v->count;
+    while (p < end) {
+        const mlp_rows *next = p;
+        activations gated = p->gated;
+        for (gated.rows = 0; next < end && is_quantised(&next->mlp->down) == is_quantised(&p->mlp->down); next++)
+            gated.rows += next->gated.rows;
+        gather_input(v->f, &gated, p->gate, &v->inner, &p->mlp->down);
+        p = next;
+    }
+}
+
+static void run_wave(wave *v) {
+    forward_ctx *f = v->f;
+    const mlp_rows *parts = f->work.parts;
+    thread_pool *pool = &f->context->pool;
+    int copies = 0;
+    for (int64_t i = 0; i < v->count; i++) copies |= parts[i].copied;
+    if (copies) run_shares(pool, v->pairs, (share_size){FEW_COPIES, v->pairs}, copy_share, v);
+    if (v->count) {
+        run_gates(f, &v->inner, v->count, parts);
+        gather_gated(v);
+        share_size size = share_of_panels(&parts->mlp->down, parts->in.rows, v->count);
+        if (size.least < LEAST_PANELS) size.least = LEAST_PANELS;
+        if (size.most < size.least) size.most = size.least;
+        run_shares(pool, (f->model.hidden.count + 15) / 16, size, down_share, v);
+    }
+    v->count = v->pairs = 0;
+}
+
+/* Columns of an expert's gate and up; a mistake of the caller if they do not fit. */
+static columns inner_of(forward_ctx *f, const outrider_mlp *mlp) {
+    int64_t outputs = mlp->gate.outputs;
+    columns inner = f->model.whole->shard ? f->model.expert_inner : (columns){0, outputs, outputs, NULL, 1};
+    if (inner.all > f->model.whole->inner || !mlp->up.panels || !fits_mlp(&f->model, mlp, &inner))
+        f->status = OUTRIDER_BAD_ARGUMENT;
+    return inner;
 }
 
 void run_experts(forward_ctx *f, const outrider_layer *l) {
     workspace *w = &f->work;
     int64_t rows = f->batch.asked->rows, d = f->model.whole->hidden;
-    activations normed = rows_of(w, w->normed, rows, d);
+    activations normed = rows_of(&w->codes, w->normed, rows, d);
     run_linear(f->context, &normed, 1, (product[]){{&l->router, w->router, l->experts}});
     run_rows(f, l, rows, choose_rows);
     memset(w->y, 0, (size_t)(rows * d) * sizeof(float));
+    wave v = {.f = f, .layer = l};
     for (int32_t i = 0; i < l->experts && f->status == OUTRIDER_OK; i++) {
-        expert_work work = {.f = f, .layer = l, .mlp = l->expert + i, .expert = i};
-        for (int64_t r = 0; r < rows; r++)
-            if (w->chosen[r * l->experts + i]) w->expert_rows[work.rows++] = r;
-        if (work.rows) run_expert(&work);
+        int64_t count = 0;
+        for (int64_t r = 0; r < rows; r++) count += w->chosen[r * l->experts + i];
+        if (!count) continue;
+        columns inner = inner_of(f, l->expert + i);
+        if (v.pairs + count > w->pairs || inner.all != v.inner.all) run_wave(&v);
+        v.inner = inner;
+        for (int64_t r = 0, at = v.pairs; r < rows; r++)
+            if (w->chosen[r * l->experts + i]) w->pair_row[at++] = r;
+        if (f->status == OUTRIDER_OK) add_part(&v, i, count);
     }
+    if (f->status == OUTRIDER_OK) run_wave(&v);
 }

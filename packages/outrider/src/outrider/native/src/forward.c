@@ -51,7 +51,7 @@ static void score_rows(forward_ctx *f) {
         norm_or_copy(f, f->work.x + b->logit_row[i] * d, &m->final_norm, normed + i * d);
     if (b->hidden_out) memcpy(b->hidden_out, normed, (size_t)(b->logit_rows * d) * sizeof(float));
     if (!b->logits || !b->logit_rows) return;
-    activations a = rows_of(&f->work, normed, b->logit_rows, d);
+    activations a = rows_of(&f->work.codes, normed, b->logit_rows, d);
     if (is_quantised(m->head)) f->k->quantise(&a, 0, b->logit_rows);
     int first = !m->shard || m->shard->rank == 0; /* the first process's columns are the first */
     run_linear(f->context, &a, 1, (product[]){{m->head, b->logits, first ? vocabulary->all : vocabulary->count}});
@@ -66,7 +66,7 @@ static void run_pass(forward_ctx *f) {
     run_items(&f->context->pool, b->rows, embed_item, f);
     copy_features(f, 0);
     for (int32_t i = 0; i < b->layers && f->status == OUTRIDER_OK; i++) {
-        run_layer(f, m->layer + i);
+        run_layer(f, m->layer + i, i + 1 < b->layers ? m->layer + i + 1 : NULL);
         copy_features(f, i + 1);
     }
     if (b->residual) memcpy(b->residual, f->work.x, (size_t)b->rows * (size_t)m->hidden * sizeof(float));

@@ -12,15 +12,16 @@ typedef struct {
     placed_batch batch;
     workspace work;
     attention_plan attention;
-    int status; /* what went wrong within the pass, if anything */
+    const outrider_layer *next; /* the layer behind the one that runs, or NULL */
+    int status;                 /* what went wrong within the pass, if anything */
 } forward_ctx;
 
 /* ---- Before a pass: prepare.c ----------------------------------------------------------------------------------- */
 
 /* Memory for a pass, and each row's keys and place. The memory is that of the pass before, if it is large enough. */
 int prepare_pass(forward_ctx *f);
-/* Of ``w``, memory for codes alone. */
-int prepare_codes(outrider_context *c, workspace *w, int64_t rows, int64_t inputs);
+/* Memory for codes alone. */
+int prepare_codes(outrider_context *c, act_codes *codes, int64_t rows, int64_t inputs);
 
 /* ---- Work on rows: phases.c ------------------------------------------------------------------------------------- */
 
@@ -43,12 +44,12 @@ void scale_row(int64_t width, float *x, float scale);
 
 /* ---- A model split over processes: shard.c ---------------------------------------------------------------------- */
 
-/* The codes of rows first .. last - 1 of x [rows, c->all], of which this process has its columns, for a layer that
- * reads all: of those columns, if their codes can be gathered; all, if the model is whole. */
-void quantise_own(const forward_ctx *f, const float *x, int64_t rows, const columns *c, const outrider_weight *reader,
-                  int64_t first, int64_t last);
-/* Every process's columns of what a layer reads: their codes if ``reader`` reads codes, or numbers. */
-void gather_input(forward_ctx *f, float *x, int64_t rows, const columns *c, const outrider_weight *reader);
+/* Of this process's columns of rows a [rows, c->all], from .. to - 1: codes for a linear layer ``reader``, unless it
+ * reads numbers, or codes cannot be gathered. ``from``: a multiple of 32; ``to``: another, or the last. */
+void quantise_columns(const forward_ctx *f, const activations *a, const columns *c, const outrider_weight *reader,
+                      int64_t from, int64_t to);
+/* Every process's columns of what a layer reads, a with its numbers x: codes if ``reader`` reads codes, or numbers. */
+void gather_input(forward_ctx *f, const activations *a, float *x, const columns *c, const outrider_weight *reader);
 /* Every process's columns of x [rows, c->all]. */
 void gather_columns(forward_ctx *f, float *x, int64_t rows, const columns *c);
 /* The first process's rows of logits from each one's part. */
@@ -60,14 +61,32 @@ void gather_logits(forward_ctx *f, float *logits, int64_t rows);
 void run_adapters(forward_ctx *f, const outrider_layer *l, enum outrider_adapted kind, int64_t inputs, const float *x,
                   int64_t outputs, float *y);
 
+/* An MLP, and the rows that go through it. */
+typedef struct mlp_rows {
+    const outrider_mlp *mlp;
+    activations in;    /* what gate and up read */
+    activations gated; /* what down reads, [rows, inner]; x is ``gate`` */
+    float *gate, *up;  /* [rows, inner] */
+    /* Of an expert: */
+    int32_t expert, copied; /* copied: ``in`` is a copy, as the rows do not stand together */
+    const int64_t *row;     /* [rows]: of the batch */
+} mlp_rows;
+
+/* Asks memory for the beginning of a panel. */
+void fetch_panel(const outrider_weight *w, int64_t panel);
+
+/* What gate, up and the activation make of each part's input, with its codes. All have the columns ``inner``. */
+void run_gates(forward_ctx *f, const columns *inner, int64_t count, const mlp_rows *parts);
+
 /* What a layer's experts make of the normed rows, to y. See experts.c. */
 void run_experts(forward_ctx *f, const outrider_layer *l);
 
-/* Attention of all rows over a layer's cache: q to attended. See attention.c. */
+/* Attention of all rows over a layer's cache: q to attended, with codes for ``reader`` unless it is NULL. See
+ * attention.c. */
 int prepare_attention(forward_ctx *f);
-void run_attention(forward_ctx *f, int32_t layer);
+void run_attention(forward_ctx *f, int32_t layer, const outrider_weight *reader);
 
-/* See layer.c. */
-void run_layer(forward_ctx *f, const outrider_layer *l);
+/* See layer.c. ``next``: the layer behind it, or NULL. */
+void run_layer(forward_ctx *f, const outrider_layer *l, const outrider_layer *next);
 
 #endif

@@ -71,7 +71,9 @@ static void write_kv(forward_ctx *f, const outrider_layer *l, int64_t first, int
 }
 
 static void quantise_attended(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
-    quantise_own(f, f->work.attended, f->batch.asked->rows, &f->model.queries, &l->out, first, last);
+    activations all = rows_of(&f->work.codes, f->work.attended, f->batch.asked->rows, f->model.queries.all);
+    activations some = some_rows(&all, first, last - first);
+    quantise_columns(f, &some, &f->model.queries, &l->out, 0, f->model.queries.count);
 }
 
 static void add_and_norm(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
@@ -86,14 +88,18 @@ static void add_and_norm(forward_ctx *f, const outrider_layer *l, int64_t first,
 
 static void gate_rows(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
     const columns *c = &f->model.inner;
+    activations all = rows_of(&f->work.gated, f->work.gate, f->batch.asked->rows, c->all);
+    activations some = some_rows(&all, first, last - first);
     float *gate = local_columns(f->work.gate, c), *up = local_columns(f->work.up, c);
     for (int64_t r = first; r < last; r++)
         activate(f, c->count, gate + r * c->all, l->mlp.up.panels ? up + r * c->all : NULL);
-    quantise_own(f, f->work.gate, f->batch.asked->rows, c, &l->mlp.down, first, last);
+    quantise_columns(f, &some, c, &l->mlp.down, 0, c->count);
 }
 
+/* The next layer's input as well: it is the same rows. */
 static void add_rows(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
     for (int64_t r = first; r < last; r++) add_block(f, r, &l->mlp_output_norm);
+    if (f->next) norm_for_attention(f, f->next, first, last);
 }
 
 /* ---- A layer ---------------------------------------------------------------------------------------------------- */
@@ -103,28 +109,50 @@ static product to_columns(const outrider_weight *w, float *x, const columns *c) 
     return (product){w, local_columns(x, c), c->all};
 }
 
+/* Adapters add to gate and up before the activation, which then has a phase of its own. */
+static void run_adapted_gates(forward_ctx *f, const outrider_layer *l, const mlp_rows *part) {
+    const columns *inner = &f->model.inner;
+    int64_t d = f->model.whole->hidden;
+    product gate_up[] = {to_columns(&l->mlp.gate, part->gate, inner), to_columns(&l->mlp.up, part->up, inner)};
+    run_linear(f->context, &part->in, l->mlp.up.panels ? 2 : 1, gate_up);
+    run_adapters(f, l, OUTRIDER_ADAPTED_GATE, d, part->in.x, inner->all, part->gate);
+    run_adapters(f, l, OUTRIDER_ADAPTED_UP, d, part->in.x, inner->all, part->up);
+    run_rows(f, l, part->in.rows, gate_rows);
+}
+
 static void run_mlp(forward_ctx *f, const outrider_layer *l) {
     const columns *inner = &f->model.inner, *hidden = &f->model.hidden;
     workspace *w = &f->work;
     int64_t rows = f->batch.asked->rows, d = f->model.whole->hidden;
-    activations normed = rows_of(w, w->normed, rows, d);
-    product gate_up[] = {to_columns(&l->mlp.gate, w->gate, inner), to_columns(&l->mlp.up, w->up, inner)};
-    run_linear(f->context, &normed, l->mlp.up.panels ? 2 : 1, gate_up);
-    run_adapters(f, l, OUTRIDER_ADAPTED_GATE, d, w->normed, inner->all, w->gate);
-    run_adapters(f, l, OUTRIDER_ADAPTED_UP, d, w->normed, inner->all, w->up);
-    run_rows(f, l, rows, gate_rows);
-    gather_input(f, w->gate, rows, inner, &l->mlp.down);
-    activations gated = rows_of(w, w->gate, rows, inner->all);
-    run_linear(f->context, &gated, 1, (product[]){to_columns(&l->mlp.down, w->y, hidden)});
+    mlp_rows part = {.mlp = &l->mlp,
+                     .in = rows_of(&w->codes, w->normed, rows, d),
+                     .gated = rows_of(&w->gated, w->gate, rows, inner->all),
+                     .gate = w->gate,
+                     .up = w->up};
+    if (f->batch.asked->adapters)
+        run_adapted_gates(f, l, &part);
+    else
+        run_gates(f, inner, 1, &part);
+    gather_input(f, &part.gated, w->gate, inner, &l->mlp.down);
+    run_linear(f->context, &part.gated, 1, (product[]){to_columns(&l->mlp.down, w->y, hidden)});
     run_adapters(f, l, OUTRIDER_ADAPTED_DOWN, inner->all, w->gate, d, w->y);
+}
+
+/* Whether the columns of a key head's queries are whole groups, so that whoever attends for it can give them codes. */
+static int has_whole_groups(const outrider_model *m) { return m->heads / m->kv_heads * m->head_dim % 32 == 0; }
+
+static void run_attention_alone(forward_ctx *f, const outrider_layer *l) {
+    int whole = f->model.whole->kv_heads && has_whole_groups(f->model.whole);
+    set_window(&f->batch, l->window);
+    run_attention(f, (int32_t)(l - f->model.whole->layer), whole ? &l->out : NULL);
+    if (!whole) run_rows(f, l, f->batch.asked->rows, quantise_attended);
 }
 
 static void run_attention_block(forward_ctx *f, const outrider_layer *l) {
     const columns *queries = &f->model.queries, *kv = &f->model.kv;
     workspace *w = &f->work;
     int64_t rows = f->batch.asked->rows, d = f->model.whole->hidden;
-    run_rows(f, l, rows, norm_for_attention);
-    activations normed = rows_of(w, w->normed, rows, attention_inputs(f, l));
+    activations normed = rows_of(&w->codes, w->normed, rows, attention_inputs(f, l));
     run_linear(f->context, &normed, 3, (product[]){to_columns(&l->q, w->q, queries), to_columns(&l->k, w->keys, kv),
                                                    to_columns(&l->v, w->values, kv)});
     run_adapters(f, l, OUTRIDER_ADAPTED_Q, d, w->normed, queries->all, w->q);
@@ -135,17 +163,17 @@ static void run_attention_block(forward_ctx *f, const outrider_layer *l) {
         gather_columns(f, w->keys, rows, kv);
     }
     run_rows(f, l, rows, write_kv);
-    set_window(&f->batch, l->window);
-    run_attention(f, (int32_t)(l - f->model.whole->layer));
-    run_rows(f, l, rows, quantise_attended);
-    gather_input(f, w->attended, rows, queries, &l->out);
-    activations attended = rows_of(w, w->attended, rows, queries->all);
+    run_attention_alone(f, l);
+    activations attended = rows_of(&w->codes, w->attended, rows, queries->all);
+    gather_input(f, &attended, w->attended, queries, &l->out);
     run_linear(f->context, &attended, 1, (product[]){to_columns(&l->out, w->y, &f->model.hidden)});
     run_adapters(f, l, OUTRIDER_ADAPTED_OUT, queries->all, w->attended, d, w->y);
 }
 
-void run_layer(forward_ctx *f, const outrider_layer *l) {
+void run_layer(forward_ctx *f, const outrider_layer *l, const outrider_layer *next) {
     int64_t rows = f->batch.asked->rows;
+    f->next = next;
+    if (l == f->model.whole->layer) run_rows(f, l, rows, norm_for_attention);
     run_attention_block(f, l);
     gather_columns(f, f->work.y, rows, &f->model.hidden);
     run_rows(f, l, rows, add_and_norm);

@@ -21,11 +21,11 @@ OUTRIDER_API int outrider_linear(outrider_context *context, const outrider_weigh
     if (!is_context(context) || rows < 0 || rows > MOST_BATCH_ROWS || !is_weight(weight)) return OUTRIDER_BAD_ARGUMENT;
     if (rows == 0) return OUTRIDER_OK;
     if (!is_array(x, sizeof *x) || !is_array(y, sizeof *y)) return OUTRIDER_BAD_ARGUMENT;
-    workspace w = {.codes = NULL};
+    act_codes codes;
     lock_context(context);
-    int status = prepare_codes(context, &w, rows, weight->inputs);
+    int status = prepare_codes(context, &codes, rows, weight->inputs);
     if (status == OUTRIDER_OK) {
-        activations a = rows_of(&w, x, rows, weight->inputs);
+        activations a = rows_of(&codes, x, rows, weight->inputs);
         if (is_quantised(weight)) context->k->quantise(&a, 0, rows);
         run_linear(context, &a, 1, (product[]){{weight, y, weight->outputs}});
     }

@@ -4,30 +4,29 @@
 #include "forward.h"
 #include "linear.h"
 
+#define FEW_ROWS 4 /* are done before another thread would have noticed */
+
 typedef struct {
     forward_ctx *f;
     const outrider_layer *layer;
     row_function *rows;
-    int64_t count, share;
 } row_work;
 
-static void row_item(void *shared, int64_t item, int thread) {
+static void row_share(void *shared, int64_t first, int64_t last, int thread) {
     const row_work *work = shared;
-    int64_t first = item * work->share, last = first + work->share;
     (void)thread;
-    work->rows(work->f, work->layer, first, last < work->count ? last : work->count);
+    work->rows(work->f, work->layer, first, last);
 }
 
-/* Few rows are done before another thread would have noticed. */
 void run_rows(forward_ctx *f, const outrider_layer *layer, int64_t count, row_function *rows) {
-    row_work work = {f, layer, rows, count, 4};
-    run_items(&f->context->pool, (count + work.share - 1) / work.share, row_item, &work);
+    row_work work = {f, layer, rows};
+    run_shares(&f->context->pool, count, (share_size){FEW_ROWS, count}, row_share, &work);
 }
 
 void quantise_some(const forward_ctx *f, const float *x, int64_t rows, int64_t inputs, const outrider_weight *for_one,
                    const outrider_weight *for_other, int64_t first, int64_t last) {
     if (!is_quantised(for_one) && !(for_other && is_quantised(for_other))) return;
-    activations a = rows_of(&f->work, x, rows, inputs);
+    activations a = rows_of(&f->work.codes, x, rows, inputs);
     f->k->quantise(&a, first, last);
 }
 

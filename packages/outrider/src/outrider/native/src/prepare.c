@@ -16,11 +16,11 @@ int prepare_pass(forward_ctx *f) {
     return prepare_attention(f);
 }
 
-int prepare_codes(outrider_context *c, workspace *w, int64_t rows, int64_t inputs) {
+int prepare_codes(outrider_context *c, act_codes *codes, int64_t rows, int64_t inputs) {
     arena a = {NULL, 0};
-    take_codes(&a, w, rows, inputs);
+    take_codes(&a, rows, inputs);
     a = (arena){scratch_memory(c, MEMORY_ROWS, a.used), 0};
     if (!a.base) return OUTRIDER_NO_MEMORY;
-    take_codes(&a, w, rows, inputs);
+    *codes = take_codes(&a, rows, inputs);
     return OUTRIDER_OK;
 }

@@ -98,33 +98,27 @@ static int has_own_groups(const outrider_shard *s, const columns *c) {
     return 1;
 }
 
-void quantise_own(const forward_ctx *f, const float *x, int64_t rows, const columns *c, const outrider_weight *reader,
-                  int64_t first, int64_t last) {
-    if (!c->bounds) {
-        quantise_some(f, x, rows, c->all, reader, NULL, first, last);
-        return;
-    }
-    if (!is_quantised(reader) || !c->count || !has_own_groups(f->model.whole->shard, c)) return;
-    activations a = rows_of(&f->work, x, rows, c->all);
-    for (int64_t r = first; r < last; r++) {
-        int64_t group = r * a.groups + c->first / 32;
-        activations own_part = {.rows = 1, .inputs = c->count, .groups = (c->count + 31) / 32,
-                                .x = x + r * c->all + c->first, .codes = a.codes + group * 32,
-                                .quant = a.quant + group};
-        f->k->quantise(&own_part, 0, 1);
+void quantise_columns(const forward_ctx *f, const activations *a, const columns *c, const outrider_weight *reader,
+                      int64_t from, int64_t to) {
+    if (from >= to || !is_quantised(reader) || (c->bounds && !has_own_groups(f->model.whole->shard, c))) return;
+    for (int64_t r = 0; r < a->rows; r++) {
+        int64_t group = r * a->groups + (c->first + from) / 32;
+        activations part = {.rows = 1, .inputs = to - from, .groups = (to - from + 31) / 32,
+                            .x = a->x + r * a->inputs + c->first + from, .codes = a->codes + group * 32,
+                            .quant = a->quant + group};
+        f->k->quantise(&part, 0, 1);
     }
 }
 
-void gather_input(forward_ctx *f, float *x, int64_t rows, const columns *c, const outrider_weight *reader) {
+void gather_input(forward_ctx *f, const activations *a, float *x, const columns *c, const outrider_weight *reader) {
     if (!c->bounds) return;
-    activations a = rows_of(&f->work, x, rows, c->all);
     if (!is_quantised(reader) || !has_own_groups(f->model.whole->shard, c)) {
-        gather_columns(f, x, rows, c);
-        if (is_quantised(reader)) f->k->quantise(&a, 0, rows);
+        gather_columns(f, x, a->rows, c);
+        if (is_quantised(reader)) f->k->quantise(a, 0, a->rows);
         return;
     }
     int64_t first = c->first / 32, bytes = sizeof(act_quant_group);
-    part parts[2] = {{(char *)a.codes, a.groups * 32, c, 32, 32, first * 32},
-                     {(char *)a.quant, a.groups * bytes, c, 32, bytes, first * bytes}};
-    gather_parts(f, rows, 2, parts, 0);
+    part parts[2] = {{(char *)a->codes, a->groups * 32, c, 32, 32, first * 32},
+                     {(char *)a->quant, a->groups * bytes, c, 32, bytes, first * bytes}};
+    gather_parts(f, a->rows, 2, parts, 0);
 }

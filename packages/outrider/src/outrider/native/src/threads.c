@@ -1,22 +1,29 @@
-/* A pool of threads for work that takes microseconds: idle threads spin briefly, then sleep.
+/* A pool of threads for work that takes microseconds: idle threads spin briefly, then yield, then sleep.
  *
  * A caller does not wait for threads, only for items: those that no other thread has begun it does itself. So a
  * processor that another process keeps busy costs its share of the work and no more.
  *
- *     ticket   | generation: 16 | items: 24 | next: 24 |      one word, so that claiming an item is one exchange
+ *     ticket   | generation: 16 | items: 24 | next: 24 |      one word, so that claiming items is one exchange
  *
- * A thread that claims an item has seen the ticket of the current job, whatever it saw before, as the whole word is
+ * A thread that claims items has seen the ticket of the current job, whatever it saw before, as the whole word is
  * compared. ``job`` may only change when all claimed items are done.
+ *
+ * A claim takes 1 / (2 threads) of what is left (guided self-scheduling, Polychronopoulos and Kuck 1987). A thread of
+ * half the speed ends its first share when the others end the job, and shares behind that become small:
+ *
+ *     two threads, 64 items     16  12  9  6  5  4  3  2  1  1  1 ...
  */
-#define _GNU_SOURCE /* clock_gettime */
+#define _GNU_SOURCE /* clock_gettime, sched_getaffinity */
 #include "threads.h"
 
 #include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 #define FIELD 24
 #define MASK ((UINT64_C(1) << FIELD) - 1)
-#define SPIN_NANOSECONDS 60000
+#define SPIN_NANOSECONDS 60000 /* that an idle thread looks for work: longer than what stands between two jobs */
+#define SPINS 400              /* looks at the ticket or the count before the processor is offered to others */
 
 static int64_t nanoseconds(void) {
     struct timespec now;
@@ -26,16 +33,29 @@ static int64_t nanoseconds(void) {
 
 static int has_items(uint64_t t) { return (t & MASK) < ((t >> FIELD) & MASK); }
 
-/* Does one item if there is one. */
-static int do_item(thread_pool *pool, int thread) {
+/* How many of the items left a thread takes. If the job is another one meanwhile, its claim fails. */
+static int64_t share_of(const thread_pool *pool, int64_t left) {
+    int64_t share = left / atomic_load_explicit(&pool->job.parts, memory_order_relaxed);
+    int64_t least = atomic_load_explicit(&pool->job.least, memory_order_relaxed);
+    int64_t most = atomic_load_explicit(&pool->job.most, memory_order_relaxed);
+    if (share > most) share = most;
+    if (share < least) share = least;
+    return share < left ? share : left;
+}
+
+/* Does some items if there are any. */
+static int do_share(thread_pool *pool, int thread) {
     uint64_t t = atomic_load_explicit(&pool->ticket, memory_order_acquire);
-    while (has_items(t))
-        if (atomic_compare_exchange_weak_explicit(&pool->ticket, &t, t + 1, memory_order_acq_rel,
+    while (has_items(t)) {
+        int64_t next = (int64_t)(t & MASK), share = share_of(pool, (int64_t)(t >> FIELD & MASK) - next);
+        if (atomic_compare_exchange_weak_explicit(&pool->ticket, &t, t + (uint64_t)share, memory_order_acq_rel,
                                                   memory_order_acquire)) {
-            pool->job.function(pool->job.work, pool->job.first + (int64_t)(t & MASK), thread);
-            atomic_fetch_add_explicit(&pool->done, 1, memory_order_release);
+            int64_t first = pool->job.first + next;
+            pool->job.function(pool->job.work, first, first + share, thread);
+            atomic_fetch_add_explicit(&pool->done, share, memory_order_release);
             return 1;
         }
+    }
     return 0;
 }
 
@@ -48,21 +68,29 @@ static void sleep_until_work(thread_pool *pool) {
     pthread_mutex_unlock(&pool->sleep_lock);
 }
 
+/* Between two looks: a thread that has looked often offers its processor to one that may need it to get on; at once,
+ * if the threads have no processor each. */
+static void wait_briefly(const thread_pool *pool, int looks) {
+    if (looks < SPINS && !pool->crowded)
+        pause_briefly();
+    else
+        sched_yield();
+}
+
 /* Whether there is work within the time that is worth waiting for it. */
 static int spin_until_work(const thread_pool *pool) {
     int64_t until = nanoseconds() + SPIN_NANOSECONDS;
-    while (nanoseconds() < until)
-        for (int i = 0; i < 64; i++) {
-            pause_briefly();
-            if (has_items(atomic_load_explicit(&pool->ticket, memory_order_relaxed))) return 1;
-        }
+    for (int looks = 0; looks % 64 || nanoseconds() < until; looks++) {
+        if (has_items(atomic_load_explicit(&pool->ticket, memory_order_relaxed))) return 1;
+        wait_briefly(pool, looks);
+    }
     return 0;
 }
 
 static void *serve(void *argument) {
     pool_thread *own = argument;
     while (!atomic_load_explicit(&own->pool->ends, memory_order_relaxed))
-        if (!do_item(own->pool, own->number) && !spin_until_work(own->pool)) sleep_until_work(own->pool);
+        if (!do_share(own->pool, own->number) && !spin_until_work(own->pool)) sleep_until_work(own->pool);
     return NULL;
 }
 
@@ -73,7 +101,19 @@ static void wake_sleepers(thread_pool *pool) {
     pthread_mutex_unlock(&pool->sleep_lock);
 }
 
+/* Processors that this process may use; on a system that does not say so, all. */
+static int usable_processors(void) {
+#if defined(__linux__)
+    cpu_set_t set;
+    if (!sched_getaffinity(0, sizeof set, &set)) return CPU_COUNT(&set);
+#endif
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online < 1 ? 1 : (int)online;
+}
+
 void start_threads(thread_pool *pool, int count) {
+    pool->crowded = count > usable_processors();
+    atomic_store(&pool->job.parts, 1);
     pthread_mutex_init(&pool->sleep_lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
     atomic_store(&pool->ticket, 0);
@@ -99,30 +139,48 @@ void stop_threads(thread_pool *pool) {
 }
 
 /* Items from ``first`` on, as many as a ticket holds at most. */
-static void run_ticket(thread_pool *pool, int64_t first, int64_t items, item_function *function, void *work) {
-    pool->job.function = function;
-    pool->job.work = work;
+static void run_ticket(thread_pool *pool, int64_t first, int64_t items) {
     pool->job.first = first;
+    pool->syncs++;
     atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
     uint64_t generation = (atomic_load_explicit(&pool->ticket, memory_order_relaxed) >> 2 * FIELD) + 1;
     atomic_store(&pool->ticket, generation << 2 * FIELD | (uint64_t)items << FIELD);
     /* In one order with the store above and the sleeper's test: none is missed. */
     if (atomic_load(&pool->sleeping)) wake_sleepers(pool);
-    while (do_item(pool, 0)) {
+    while (do_share(pool, 0)) {
     }
-    for (int tries = 0; atomic_load_explicit(&pool->done, memory_order_acquire) < items; tries++) {
-        if (tries < 20000)
-            pause_briefly();
-        else
-            sched_yield(); /* whoever holds the last item may be waiting for this processor */
+    for (int looks = 0; atomic_load_explicit(&pool->done, memory_order_acquire) < items; looks++)
+        wait_briefly(pool, looks); /* whoever holds the last item may be waiting for this processor */
+}
+
+void run_shares(thread_pool *pool, int64_t items, share_size size, share_function *function, void *work) {
+    if (items <= size.least || pool->count == 1) {
+        for (int64_t first = 0, last; first < items; first = last) {
+            last = items - first < size.most ? items : first + size.most;
+            function(work, first, last, 0);
+        }
+        return;
     }
+    pool->job.function = function;
+    pool->job.work = work;
+    atomic_store_explicit(&pool->job.least, size.least, memory_order_relaxed);
+    atomic_store_explicit(&pool->job.most, size.most, memory_order_relaxed);
+    atomic_store_explicit(&pool->job.parts, 2 * pool->count, memory_order_relaxed);
+    for (int64_t first = 0; first < items; first += (int64_t)MASK)
+        run_ticket(pool, first, items - first < (int64_t)MASK ? items - first : (int64_t)MASK);
+}
+
+typedef struct {
+    item_function *function;
+    void *work;
+} single_items;
+
+static void do_items(void *shared, int64_t first, int64_t last, int thread) {
+    const single_items *items = shared;
+    for (int64_t i = first; i < last; i++) items->function(items->work, i, thread);
 }
 
 void run_items(thread_pool *pool, int64_t items, item_function *function, void *work) {
-    if (items <= 1 || pool->count == 1) {
-        for (int64_t i = 0; i < items; i++) function(work, i, 0);
-        return;
-    }
-    for (int64_t first = 0; first < items; first += (int64_t)MASK)
-        run_ticket(pool, first, items - first < (int64_t)MASK ? items - first : (int64_t)MASK, function, work);
+    single_items single = {function, work};
+    run_shares(pool, items, (share_size){1, 1}, do_items, &single);
 }

@@ -7,9 +7,17 @@
 #include <stdint.h>
 
 #define MOST_THREADS 256
+#define PAIR_OF_LINES 128 /* that processors fetch together */
 
 /* ``thread``: which of the pool's threads does the item, from 0 up. */
 typedef void item_function(void *work, int64_t item, int thread);
+/* Items first .. last - 1. */
+typedef void share_function(void *work, int64_t first, int64_t last, int thread);
+
+/* Items that a thread claims at once. */
+typedef struct {
+    int64_t least, most;
+} share_size;
 
 typedef struct thread_pool thread_pool;
 
@@ -21,14 +29,18 @@ typedef struct {
 
 struct thread_pool {
     int count; /* the caller's included */
+    int crowded; /* more threads than processors that this process may use */
     struct {
-        item_function *function;
+        share_function *function;
         void *work;
         int64_t first; /* item of the ticket's first */
+        /* Read before it is known whether the job is still this one: */
+        _Atomic int64_t least, most, parts; /* see share_size and share_of */
     } job;
-    _Alignas(64) _Atomic uint64_t ticket;
-    _Alignas(64) _Atomic int64_t done;
-    _Alignas(64) _Atomic int sleeping;
+    int64_t syncs; /* jobs that were shared out */
+    _Alignas(PAIR_OF_LINES) _Atomic uint64_t ticket;
+    _Alignas(PAIR_OF_LINES) _Atomic int64_t done;
+    _Alignas(PAIR_OF_LINES) _Atomic int sleeping;
     _Atomic int ends; /* the threads are to end */
     pthread_mutex_t sleep_lock;
     pthread_cond_t wake;
@@ -46,6 +58,10 @@ void stop_threads(thread_pool *pool);
  * Returns when all have been done. One caller at a time (see ``lock_context``).
  */
 void run_items(thread_pool *pool, int64_t items, item_function *function, void *work);
+
+/* The same for items that are small: a thread claims a part of what is left, so that shares become smaller towards the
+ * end and all threads end together, however fast each of them is. Up to ``least`` items are the caller's alone. */
+void run_shares(thread_pool *pool, int64_t items, share_size size, share_function *function, void *work);
 
 static inline void pause_briefly(void) {
 #if defined(__x86_64__)

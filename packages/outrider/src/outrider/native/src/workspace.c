@@ -1,9 +1,11 @@
-#include "workspace.h"
+#include "forward.h"
 
-void take_codes(arena *a, workspace *w, int64_t rows, int64_t inputs) {
+#define PAIRS 256 /* of an expert and a row: work enough for any number of threads */
+
+act_codes take_codes(arena *a, int64_t rows, int64_t inputs) {
     int64_t groups = (inputs + 31) / 32;
-    w->codes = take(a, rows * groups * 32, 1);
-    w->quant = take(a, rows * groups, sizeof *w->quant);
+    int8_t *codes = take(a, rows * groups * 32, 1);
+    return (act_codes){codes, take(a, rows * groups, sizeof(act_quant_group))};
 }
 
 /* Whether a layer reads embeddings beside the residual stream. */
@@ -13,19 +15,33 @@ static int reads_embeddings(const outrider_model *m) {
     return 0;
 }
 
-static int64_t most_experts(const outrider_model *m) {
-    int64_t most = 0;
-    for (int32_t i = 0; i < m->layers; i++)
-        if (m->layer[i].experts > most) most = m->layer[i].experts;
-    return most;
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Experts of the layer that has the most, and experts of a row. */
+static void count_experts(const outrider_model *m, int64_t *experts, int64_t *used) {
+    for (int32_t i = 0; i < m->layers; i++) {
+        *experts = larger(*experts, m->layer[i].experts);
+        *used = larger(*used, m->layer[i].experts ? m->layer[i].experts_used : 0);
+    }
 }
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static void take_experts(arena *a, workspace *w, int64_t experts, int64_t rows, int64_t d) {
+    w->router = take(a, rows * experts, sizeof(float));
+    w->chosen = take(a, rows * experts, sizeof *w->chosen);
+    w->pair_row = take(a, w->pairs, sizeof *w->pair_row);
+    w->expert_in = take(a, w->pairs * d, sizeof(float));
+    w->expert_codes = take_codes(a, w->pairs, d);
+    w->expert_out = take(a, rows * d, sizeof(float));
+    w->parts = take(a, w->pairs, sizeof *w->parts);
+}
 
 void take_workspace(arena *a, workspace *w, const local_model *m, int64_t rows, int64_t scored) {
     int64_t d = m->whole->hidden, width = m->queries.all, inner = larger(m->inner.all, m->expert_inner.all);
     int64_t wide = reads_embeddings(m->whole) ? 2 * d : d; /* what attention reads */
-    int64_t experts = most_experts(m->whole), most = larger(rows, scored);
+    int64_t experts = 0, used = 0, most = larger(rows, scored);
+    count_experts(m->whole, &experts, &used);
+    w->pairs = larger(rows, smaller(rows * used, PAIRS));
     w->x = take(a, rows * d, sizeof(float));
     w->normed = take(a, most * wide, sizeof(float));
     w->y = take(a, rows * d, sizeof(float));
@@ -33,13 +49,9 @@ void take_workspace(arena *a, workspace *w, const local_model *m, int64_t rows, 
     w->attended = take(a, rows * width, sizeof(float));
     w->keys = take(a, rows * m->kv.all, sizeof(float));
     w->values = take(a, rows * m->kv.all, sizeof(float));
-    w->gate = take(a, rows * inner, sizeof(float));
-    w->up = take(a, rows * inner, sizeof(float));
-    take_codes(a, w, most, larger(larger(wide, width), inner));
-    if (!experts) return;
-    w->router = take(a, rows * experts, sizeof(float));
-    w->chosen = take(a, rows * experts, sizeof *w->chosen);
-    w->expert_rows = take(a, rows, sizeof *w->expert_rows);
-    w->expert_in = take(a, rows * d, sizeof(float));
-    w->expert_out = take(a, rows * d, sizeof(float));
+    w->gate = take(a, w->pairs * inner, sizeof(float));
+    w->up = take(a, w->pairs * inner, sizeof(float));
+    w->codes = take_codes(a, most, larger(wide, width));
+    w->gated = take_codes(a, w->pairs, inner);
+    if (experts) take_experts(a, w, experts, rows, d);
 }

@@ -7,18 +7,27 @@
 #include "columns.h"
 #include "kernels.h"
 
+/* Codes of activations: see ``activations``. */
+typedef struct {
+    int8_t *codes;
+    act_quant_group *quant;
+} act_codes;
+
 typedef struct {
     float *x, *normed, *y;    /* [rows, hidden]; x: the residual stream */
     float *q, *attended;      /* [rows, heads * head_dim] */
     float *keys, *values;     /* [rows, kv_heads * head_dim] */
-    float *gate, *up;         /* [rows, inner] */
-    int8_t *codes;            /* of the activations that are being read, as in ``activations`` */
-    act_quant_group *quant;
+    float *gate, *up;         /* [rows, inner]; or of an expert and a row: [pairs, inner] */
+    act_codes codes, gated;   /* of what linear layers read, and of what the last one of an MLP does, as gate */
     /* Of layers with experts. */
+    int64_t pairs;            /* of an expert and a row that are computed at once, at most */
     float *router;            /* [rows, experts]: weights of the experts; 0 of those not used */
     uint8_t *chosen;          /* [rows, experts] */
-    int64_t *expert_rows;     /* those of one expert */
-    float *expert_in, *expert_out; /* [rows, hidden] of one expert */
+    int64_t *pair_row;        /* [pairs] */
+    float *expert_in;         /* [pairs, hidden], and their codes */
+    act_codes expert_codes;
+    float *expert_out;        /* [rows, hidden] of one expert */
+    struct mlp_rows *parts;   /* of experts that are computed at once, [pairs]; see forward.h */
 } workspace;
 
 /* Memory that is handed out piece by piece. */
@@ -34,15 +43,21 @@ static inline void *take(arena *a, int64_t count, size_t size) {
     return at;
 }
 
-void take_codes(arena *a, workspace *w, int64_t rows, int64_t inputs);
+act_codes take_codes(arena *a, int64_t rows, int64_t inputs);
 
 /* ``scored``: rows of logits. */
 void take_workspace(arena *a, workspace *w, const local_model *m, int64_t rows, int64_t scored);
 
 /* x as a linear layer reads it. */
-static inline activations rows_of(const workspace *w, const float *x, int64_t rows, int64_t inputs) {
+static inline activations rows_of(const act_codes *c, const float *x, int64_t rows, int64_t inputs) {
     return (activations){.rows = rows, .inputs = inputs, .groups = (inputs + 31) / 32, .x = x,
-                         .codes = w->codes, .quant = w->quant};
+                         .codes = c->codes, .quant = c->quant};
+}
+
+/* Rows of them from ``first`` on. */
+static inline activations some_rows(const activations *a, int64_t first, int64_t rows) {
+    return (activations){.rows = rows, .inputs = a->inputs, .groups = a->groups, .x = a->x + first * a->inputs,
+                         .codes = a->codes + first * a->groups * 32, .quant = a->quant + first * a->groups};
 }
 
 #endif
