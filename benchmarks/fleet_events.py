@@ -37,7 +37,7 @@ def noter() -> Callable[[str, str], None]:
 
 def note_ingress() -> None:
     """Note when this process, an ingress, has a request, sends it on, and relays its tokens."""
-    from outrider_fleet import fleet_engine
+    from outrider_fleet.ingress import fleet_engine
     from outrider_server.http.context import REQUEST_ID
 
     note, engine = noter(), fleet_engine.FleetEngine
@@ -63,7 +63,7 @@ def note_ingress() -> None:
 def note_replica() -> None:
     """Note when this process, a replica, has a request, steps, and tells what came of it."""
     from outrider.engine.engine import Engine
-    from outrider_fleet import engine_host as imported
+    from outrider_fleet.replica import engine_host as imported
     from outrider_server.http.context import REQUEST_ID
 
     engine_host: Any = imported  # what a module imports is its own business, but not here

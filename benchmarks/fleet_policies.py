@@ -19,12 +19,12 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.fleet_clients import make_jobs
 from outrider import LLM, SamplingParams
-from outrider_fleet.engine_host import EngineHost
-from outrider_fleet.fleet_engine import FleetEngine
-from outrider_fleet.front import Front
-from outrider_fleet.metrics import FleetMetrics
-from outrider_fleet.pool import ReplicaPool
-from outrider_fleet.routing import make_router
+from outrider_fleet.ingress.fleet_engine import FleetEngine
+from outrider_fleet.ingress.front import Front
+from outrider_fleet.ingress.metrics import FleetMetrics
+from outrider_fleet.ingress.pool import ReplicaPool
+from outrider_fleet.ingress.routing import make_router
+from outrider_fleet.replica.engine_host import EngineHost
 from outrider_fleet.settings import PolicyName
 from outrider_server.http.context import SESSION
 from tests.fleet.local import LocalReplica

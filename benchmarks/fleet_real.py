@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.fleet import Server
 from benchmarks.fleet_events import noter
-from outrider_fleet.routing import Ring
+from outrider_fleet.ingress.routing import Ring
 from outrider_lab.fleet_planning.workload import Segment, Workload
 
 OPTIONS = ("--threads", "1", "--kv-cache", "paged", "--log-level", "info")

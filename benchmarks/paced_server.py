@@ -57,12 +57,12 @@ async def _waiting_process() -> asyncio.subprocess.Process:
 def main() -> None:
     pace_all()
     if sys.argv[1:] == ["replica"]:
-        from outrider_fleet import replica_main
+        from outrider_fleet.replica import main as replica_main
 
         fleet_events.note_replica()
         sys.exit(replica_main.main())
     from outrider.cli.main import main as run
-    from outrider_fleet import processes
+    from outrider_fleet.ingress import processes
 
     processes._waiting_process = _waiting_process
     fleet_events.note_ingress()

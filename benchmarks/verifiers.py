@@ -34,7 +34,8 @@ from outrider.verify.arrays import Floats, host
 from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY, Draft
 from outrider.verify.noise import Noise
-from outrider.verify.verifiers import DraftSampler, Siblings, Verifier, make_verifier
+from outrider.verify.verifiers import make_verifier
+from outrider.verify.verifiers.base import DraftSampler, Siblings, Verifier
 from outrider.weights.hub.catalog import resolve
 from outrider.weights.loader import load_model
 

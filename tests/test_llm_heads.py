@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.config import ModelOptions
-from outrider.drafters.heads import HeadConfig, TargetFingerprint, find
-from outrider.drafters.trained.heads import target_fingerprint
+from outrider.drafters.heads import find
+from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.heads.fingerprint import TargetFingerprint, target_fingerprint
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError, OutriderError
 from outrider.native.library import library
 from outrider.weights.hub import trained

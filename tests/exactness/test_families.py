@@ -17,7 +17,8 @@ from outrider.cache import CacheSpec, KVCache
 from outrider.config import SamplingParams
 from outrider.drafters.api import Drafter
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.heads import HeadConfig, TargetFingerprint
+from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.heads.fingerprint import TargetFingerprint
 from outrider.drafters.registry import DrafterRegistry
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model

@@ -11,7 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
-from outrider.verify.verifiers import Lenient, Recursive, Siblings, Verifier
+from outrider.verify.verifiers.base import Siblings, Verifier
+from outrider.verify.verifiers.lossy import Lenient
+from outrider.verify.verifiers.recursive import Recursive
 from tests.arrays import log, softmax
 from tests.pairwise import slow_unless
 

@@ -25,7 +25,8 @@ from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.datastore import collect
 from outrider.drafters.draft_cache import DraftModel
-from outrider.drafters.heads import HeadConfig, TargetFingerprint
+from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.heads.fingerprint import TargetFingerprint
 from outrider.drafters.model.model import ModelDrafter
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.text.grammar import GrammarDrafter
@@ -43,7 +44,8 @@ from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY, Draft, Verdict
 from outrider.verify.noise import Noise, Purpose
 from outrider.verify.tree import path_to
-from outrider.verify.verifiers import Recursive, Siblings
+from outrider.verify.verifiers.base import Siblings
+from outrider.verify.verifiers.recursive import Recursive
 from outrider_drafters.baselines import RandomDrafter, bigram, unigram
 from outrider_drafters.draft_table import count
 from outrider_drafters.hierarchical import HierarchicalDrafter

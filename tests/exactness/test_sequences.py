@@ -20,7 +20,7 @@ from outrider.verify.arrays import Array
 from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import Draft
 from outrider.verify.noise import Noise, Purpose
-from outrider.verify.verifiers import DraftSampler, Siblings, Verifier
+from outrider.verify.verifiers.base import DraftSampler, Siblings, Verifier
 from tests.arrays import floats, log
 from tests.pairwise import slow_unless
 

@@ -21,7 +21,10 @@ from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY, Draft
 from outrider.verify.noise import Noise
 from outrider.verify.tree import path_to
-from outrider.verify.verifiers import VERIFIERS, DraftSampler, Recursive, Siblings, Verifier, make_verifier
+from outrider.verify.verifiers import make_verifier
+from outrider.verify.verifiers.base import DraftSampler, Siblings, Verifier
+from outrider.verify.verifiers.catalog import VERIFIERS
+from outrider.verify.verifiers.recursive import Recursive
 from tests.arrays import Floats, full, log, log_softmax
 
 VOCAB = 4

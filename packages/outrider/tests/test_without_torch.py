@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from outrider.config import ModelOptions
-from outrider.drafters.heads import HeadConfig, TargetFingerprint
-from outrider.drafters.trained.heads import target_fingerprint
+from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.heads.fingerprint import TargetFingerprint, target_fingerprint
 from outrider.native.library import library
 from outrider.weights.loader import load_model
 from outrider_torch.heads import make_head, save_head

@@ -7,7 +7,7 @@ from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.model.model import ModelDrafter
 from outrider.models.toy import TableModel
 from outrider.verify.tree import path_to
-from outrider.verify.verifiers import Siblings
+from outrider.verify.verifiers.base import Siblings
 from outrider_drafters.models import ModelsDrafter
 from tests.drafters.test_model import VOCAB
 from tests.drafters.views import request

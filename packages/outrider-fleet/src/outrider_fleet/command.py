@@ -35,6 +35,6 @@ def serve(settings: ServerSettings, fleet: FleetSettings, model: str, options: M
         from outrider_fleet.ray.cluster import serve_on_ray
 
         return serve_on_ray(settings, fleet, model, **options)
-    from outrider_fleet.ingress import serve_fleet
+    from outrider_fleet.ingress.server import serve_fleet
 
     return serve_fleet(settings, fleet, model, **options)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider_fleet.engine_host import EngineHost
+from outrider_fleet.replica.engine_host import EngineHost
 from tests.fleet.local import load_hosts
 from tests.model_folders import model_folder
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from outrider import LLM
-from outrider_fleet.engine_host import EngineHost
-from outrider_fleet.ingress import FleetServer
-from outrider_fleet.pool import Member, ReplicaPool
-from outrider_fleet.replica import ReplicaLostError
+from outrider_fleet.ingress.pool import Member, ReplicaPool
+from outrider_fleet.ingress.server import FleetServer
+from outrider_fleet.messages.replica import ReplicaLostError
+from outrider_fleet.messages.wire import Message, decode, encode
+from outrider_fleet.replica.engine_host import EngineHost
 from outrider_fleet.settings import FleetSettings
-from outrider_fleet.wire import Message, decode, encode
 from outrider_server.http.listening import listen
 from outrider_server.settings import ServerSettings
 from tests.server.live import wait_until

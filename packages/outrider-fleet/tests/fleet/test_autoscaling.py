@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outrider_fleet.autoscaling import DOWN_AFTER, UP_AFTER, Autoscaler, Demand
+from outrider_fleet.ingress.autoscaling import DOWN_AFTER, UP_AFTER, Autoscaler, Demand
 
 
 def wanted(scaler: Autoscaler, demands: list[Demand], seconds: float, start: float = 0.0, rate: int = 100) -> int:

@@ -12,10 +12,10 @@ import pytest
 
 from outrider import LLM, SamplingParams
 from outrider.errors import OutriderError
-from outrider_fleet import engine_host
-from outrider_fleet.engine_host import EngineHost
-from outrider_fleet.replica import ReplicaLostError
-from outrider_fleet.wire import Message
+from outrider_fleet.messages.replica import ReplicaLostError
+from outrider_fleet.messages.wire import Message
+from outrider_fleet.replica import engine_host
+from outrider_fleet.replica.engine_host import EngineHost
 from tests.fleet.local import LocalReplica
 from tests.fleet.test_resume import fleet_of
 
@@ -220,7 +220,7 @@ def test_a_replica_that_cannot_be_described_is_never_used(folder: Path, hosts: l
 
 
 def test_what_is_lost_is_named_without_what_was_said() -> None:
-    from outrider_fleet.checks import check_part
+    from outrider_fleet.messages.checks import check_part
 
     with pytest.raises(ReplicaLostError) as caught:
         check_part("r0", {"i": 0, "steps": [["another caller's secret", "target", "none", None, None]]}, 1, 100)

@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 from outrider import SamplingParams
-from outrider_fleet.draft_sharing import Hub, PendingReport
-from outrider_fleet.engine_host import EngineHost
-from outrider_fleet.wire import Message, decode, encode, request_message
+from outrider_fleet.messages.wire import Message, decode, encode, request_message
+from outrider_fleet.replica.draft_sharing import Hub, PendingReport
+from outrider_fleet.replica.engine_host import EngineHost
 from tests.fleet.local import load_hosts
 from tests.model_folders import model_folder
 

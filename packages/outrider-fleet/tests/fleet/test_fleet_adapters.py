@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from outrider import LLM
-from outrider_fleet.engine_host import EngineHost
-from outrider_fleet.front import Front
+from outrider_fleet.ingress.front import Front
+from outrider_fleet.replica.engine_host import EngineHost
 from outrider_server.fingerprint import fingerprint
 from tests.fleet.local import LocalBackend, fleet_server, load_hosts
 from tests.model_folders import model_folder

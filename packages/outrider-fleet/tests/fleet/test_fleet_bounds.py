@@ -11,9 +11,9 @@ import pytest
 
 from outrider import LLM, SamplingParams
 from outrider.errors import CapacityError
-from outrider_fleet import engine_host
-from outrider_fleet.engine_host import EngineHost
-from outrider_fleet.wire import Message, encode
+from outrider_fleet.messages.wire import Message, encode
+from outrider_fleet.replica import engine_host
+from outrider_fleet.replica.engine_host import EngineHost
 from tests.fleet.local import LocalReplica
 from tests.fleet.test_resume import fleet_of
 

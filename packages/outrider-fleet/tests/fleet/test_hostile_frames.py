@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from outrider.errors import InvalidRequestError
-from outrider_fleet import sockets
-from outrider_fleet.replica import ReplicaLostError
-from outrider_fleet.sockets import SocketHost, SocketReplica
-from outrider_fleet.wire import Message
+from outrider_fleet.messages.replica import ReplicaLostError
+from outrider_fleet.messages.wire import Message
+from outrider_fleet.replica import sockets
+from outrider_fleet.replica.sockets import SocketHost, SocketReplica
 from tests.fleet.test_sockets import Host, with_host
 
 

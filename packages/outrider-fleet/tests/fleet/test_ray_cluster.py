@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from outrider_fleet.pool import ReplicaPool
+from outrider_fleet.ingress.pool import ReplicaPool
+from outrider_fleet.ingress.routing import RoundRobinRouter
 from outrider_fleet.ray.cluster import APPLICATION, RayBackend
-from outrider_fleet.routing import RoundRobinRouter
 from outrider_fleet.settings import FleetSettings
 from outrider_server.settings import ServerSettings
 

@@ -18,13 +18,13 @@ from prometheus_client import CollectorRegistry
 from outrider import LLM, AsyncLLM, SamplingParams, SpeculationParams
 from outrider.config.structured import StructuredOutput
 from outrider.errors import OutriderError
-from outrider_fleet import fleet_engine
-from outrider_fleet.engine_host import EngineHost
-from outrider_fleet.fleet_engine import FleetEngine
-from outrider_fleet.front import Front
-from outrider_fleet.metrics import FleetMetrics
-from outrider_fleet.pool import ReplicaPool
-from outrider_fleet.routing import RoundRobinRouter
+from outrider_fleet.ingress import fleet_engine
+from outrider_fleet.ingress.fleet_engine import FleetEngine
+from outrider_fleet.ingress.front import Front
+from outrider_fleet.ingress.metrics import FleetMetrics
+from outrider_fleet.ingress.pool import ReplicaPool
+from outrider_fleet.ingress.routing import RoundRobinRouter
+from outrider_fleet.replica.engine_host import EngineHost
 from tests.fleet.local import LocalBackend, LocalReplica, fleet_server, load_hosts
 from tests.model_folders import model_folder
 from tests.server.live import Live

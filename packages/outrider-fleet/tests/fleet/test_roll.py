@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from outrider.errors import OutriderError
-from outrider_fleet import processes
-from outrider_fleet.pool import Member, ReplicaPool
-from outrider_fleet.processes import Processes, ReplicaOptions
-from outrider_fleet.routing import RoundRobinRouter
-from outrider_fleet.wire import Message
+from outrider_fleet.ingress import processes
+from outrider_fleet.ingress.pool import Member, ReplicaPool
+from outrider_fleet.ingress.processes import Processes, ReplicaOptions
+from outrider_fleet.ingress.routing import RoundRobinRouter
+from outrider_fleet.messages.wire import Message
 
 STATUS: Message = {"alive": True, "running": 0, "waiting": 0, "free_kv_tokens": 9, "steps": 0, "tokens": 0}
 STATUS |= {"preemptions": 0, "busy_s": 0.0, "draft_s": 0.0, "sources": {}, "learned": [], "knows": {}, "holds": []}

@@ -9,7 +9,7 @@ import pytest
 from outrider.cache import CacheSpec
 from outrider.cache.blocks import DIGEST_BLOCK
 from outrider.models.toy import TableModel
-from outrider_fleet.routing import Job, Load, PrefixRouter, Ring, SessionRouter, block_names, make_router
+from outrider_fleet.ingress.routing import Job, Load, PrefixRouter, Ring, SessionRouter, block_names, make_router
 from outrider_fleet.settings import POLICIES
 
 LOADS = [Load(f"r{i}", 0, 4) for i in range(4)]

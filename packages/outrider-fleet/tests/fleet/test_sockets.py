@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from outrider.errors import ConfigError
-from outrider_fleet.replica import ReplicaLostError
+from outrider_fleet.messages.replica import ReplicaLostError
+from outrider_fleet.messages.wire import Message, decode
+from outrider_fleet.replica.sockets import MAX_FRAME, SocketHost, SocketReplica
 from outrider_fleet.settings import FleetSettings
-from outrider_fleet.sockets import MAX_FRAME, SocketHost, SocketReplica
-from outrider_fleet.wire import Message, decode
 
 
 class Host:

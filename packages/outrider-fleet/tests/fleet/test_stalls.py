@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from outrider_fleet import ingress, replica_main
-from outrider_fleet.front import Front
+from outrider_fleet.ingress import server as ingress
+from outrider_fleet.ingress.front import Front
+from outrider_fleet.replica import main as replica_main
 from outrider_fleet.settings import FleetSettings
 from outrider_server.settings import ServerSettings
 from tests.fleet.local import LocalBackend, fleet_server, load_hosts

@@ -12,11 +12,11 @@ from prometheus_client import CollectorRegistry
 
 from outrider import SamplingParams
 from outrider_fleet import tracing
-from outrider_fleet.fleet_engine import FleetEngine
-from outrider_fleet.front import Front
-from outrider_fleet.metrics import FleetMetrics
-from outrider_fleet.pool import ReplicaPool
-from outrider_fleet.routing import RoundRobinRouter
+from outrider_fleet.ingress.fleet_engine import FleetEngine
+from outrider_fleet.ingress.front import Front
+from outrider_fleet.ingress.metrics import FleetMetrics
+from outrider_fleet.ingress.pool import ReplicaPool
+from outrider_fleet.ingress.routing import RoundRobinRouter
 from tests.fleet.local import LocalReplica, load_hosts
 from tests.model_folders import model_folder
 

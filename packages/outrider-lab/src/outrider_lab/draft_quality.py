@@ -16,7 +16,7 @@ from outrider.verify.arrays import Floats
 from outrider.verify.distribution import Context, TargetRows, probs
 from outrider.verify.draft import Draft
 from outrider.verify.noise import Noise
-from outrider.verify.verifiers import DraftSampler, Verifier
+from outrider.verify.verifiers.base import DraftSampler, Verifier
 from outrider_lab import theory
 
 VOCAB = 24

@@ -11,7 +11,6 @@ takes as long as scoring one. ``outrider_lab.cost`` replaces the second assumpti
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from outrider.errors import ConfigError
+from outrider.verify import shapes
 
 Values: TypeAlias = NDArray[np.float64]
 """An array, or a NumPy number where all arguments were numbers."""
@@ -138,40 +138,20 @@ def tree_tokens(parents: Sequence[int], rates: Sequence[float]) -> float:
     """Tokens per target run of a draft tree: 1 + Σ over nodes of the product of ``rates`` along its path.
 
     ``rates[r]`` is the probability that the child drawn r-th below an accepted node is the one accepted: the positional
-    acceptance assumption of Sequoia (Chen et al. 2024). ``parents`` as in ``core.draft.Draft``.
+    acceptance assumption of Sequoia (Chen et al. 2024). ``parents`` as in ``verify.draft.Draft``.
     """
-    rates = list(_share("rates", rates))
-    value: list[float] = []
-    children: dict[int, int] = {}
-    for parent in parents:
-        rank = children.get(parent, 0)
-        children[parent] = rank + 1
-        above = 1.0 if parent < 0 else value[parent]
-        value.append(above * rates[rank] if rank < len(rates) else 0.0)
-    return 1 + sum(value)
+    return 1 + shapes.expected_accepted(parents, list(_share("rates", rates)))
 
 
 def best_tree(rates: Sequence[float], nodes: int, depth: int | None = None) -> tuple[int, ...]:
     """Parents of the tree of at most ``nodes`` nodes with the most ``tree_tokens``, no deeper than ``depth``.
 
     A node is worth the product of rates along its path, never more than its parent, and, for rates in descending order
-    (which they are brought into), than its elder siblings. So the most valuable nodes form a tree: take them in order.
+    (which they are brought into), than its elder siblings. So the most valuable nodes form a tree.
     """
-    ranked = sorted((float(r) for r in _share("rates", rates)), reverse=True)
-    parents: list[int] = []
-    # (-value, parent, rank, depth): the next child that each node could get
-    frontier = [(-ranked[0], -1, 0, 1)] if ranked else []
-    while frontier and len(parents) < nodes:
-        value, parent, rank, level = heapq.heappop(frontier)
-        if value == 0:
-            break
-        node = len(parents)
-        parents.append(parent)
-        if rank + 1 < len(ranked):
-            heapq.heappush(frontier, (value / ranked[rank] * ranked[rank + 1], parent, rank + 1, level))
-        if depth is None or level < depth:
-            heapq.heappush(frontier, (value * ranked[0], node, 0, level + 1))
-    return tuple(parents)
+    ranked = tuple(sorted((float(rate) for rate in _share("rates", rates) if rate > 0), reverse=True))
+    levels = nodes if depth is None else depth
+    return shapes.likeliest((ranked,) * levels, nodes, levels)
 
 
 def _coupled(p: Values, q: Values) -> float:

@@ -12,7 +12,7 @@ from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.config import SOURCES
 from outrider.drafters import registry
 from outrider.errors import ConfigError
-from outrider.verify.verifiers import VERIFIERS
+from outrider.verify.verifiers.catalog import VERIFIERS
 from outrider_lab import agreement, draft_quality, trace
 from outrider_lab.agreement import Agreement, NgramCounts, TargetText
 from outrider_lab.comparison import compare

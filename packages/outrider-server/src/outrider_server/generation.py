@@ -23,9 +23,8 @@ from outrider.engine.request import Request, StepOutput
 from outrider.errors import EngineDeadError
 from outrider.tokenizer.detokenizer import IncrementalDetokenizer
 from outrider_server.http.context import by_deadline, deadline_of, too_late, unless_disconnected
-from outrider_server.http.errors import ApiError, invalid, to_json
+from outrider_server.http.errors import ApiError, invalid, to_json, to_long_json
 from outrider_server.http.logs import log_generation
-from outrider_server.http.long_json import to_long_json
 from outrider_server.http.stream import OPENAI_EVENTS, Chunk, EventStream, StreamFormat
 from outrider_server.service import Service
 

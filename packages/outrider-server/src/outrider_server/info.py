@@ -11,7 +11,7 @@ from outrider import __version__
 from outrider.llm import LLM
 from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import num_weights
-from outrider.verify.verifiers import VERIFIERS
+from outrider.verify.verifiers.catalog import VERIFIERS
 from outrider_server.answer.formats import takes_tools
 from outrider_server.http.context import check_sees_all
 from outrider_server.http.errors import ApiError, json_response

@@ -21,8 +21,7 @@ from outrider.llm import LLM
 from outrider.utils.garbage import freeze_gc
 from outrider_server.app import create_app
 from outrider_server.http.context import log_sharing
-from outrider_server.http.idle_connections import IdleConnections
-from outrider_server.http.listening import BACKLOG, SURPLUS, address, connection_limit, listen, tls
+from outrider_server.http.listening import BACKLOG, SURPLUS, IdleConnections, address, connection_limit, listen, tls
 from outrider_server.http.logs import configure, flush_log
 from outrider_server.http.protocol import Guard, guarded_protocol
 from outrider_server.model_specs import usual_name

@@ -20,7 +20,7 @@ from outrider.models.inputs import EncodedPrompt
 from outrider.tokenizer.chat_template import MAX_CHARACTERS
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.verify.shapes import max_depth, max_nodes
-from outrider.verify.verifiers import VERIFIERS
+from outrider.verify.verifiers.catalog import VERIFIERS
 from outrider_server.answer.formats import PLAIN, AnswerFormat
 from outrider_server.executors import Executors
 from outrider_server.fingerprint import fingerprint

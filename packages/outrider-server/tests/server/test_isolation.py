@@ -17,8 +17,8 @@ import torch
 
 from outrider import LLM, SamplingParams, SpeculationParams, StructuredOutput
 from outrider.config import SOURCES, ModelOptions
-from outrider.drafters.heads import HeadConfig
-from outrider.drafters.trained.heads import target_fingerprint
+from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.heads.fingerprint import target_fingerprint
 from outrider.weights.loader import load_model
 from outrider_torch.heads import make_head, save_head
 from tests.server.live import Live

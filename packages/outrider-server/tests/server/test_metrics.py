@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from outrider import LLM, SpeculationParams
-from outrider_fleet.metrics import FleetMetrics
-from outrider_fleet.pool import ReplicaPool
-from outrider_fleet.routing import RoundRobinRouter
+from outrider_fleet.ingress.metrics import FleetMetrics
+from outrider_fleet.ingress.pool import ReplicaPool
+from outrider_fleet.ingress.routing import RoundRobinRouter
 from outrider_server.openai.schema.speculation import NAMED_HERE, SpeculationOptions
 from tests.paths import ROOT
 from tests.server.conftest import load

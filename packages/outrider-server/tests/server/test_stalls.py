@@ -18,7 +18,7 @@ import pytest
 
 from outrider import LLM
 from outrider_server import generation
-from outrider_server.http.long_json import to_long_json
+from outrider_server.http.errors import to_long_json
 from tests.model_folders import model_folder
 from tests.server.conftest import load
 from tests.server.fuzz_fields import LoopLag, loop_of, measured

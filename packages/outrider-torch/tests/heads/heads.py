@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from outrider.drafters.heads import HeadConfig, TargetFingerprint
-from outrider.drafters.heads.fingerprint import fingerprint_rows
+from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
 from outrider.models.config import ModelConfig
 from outrider_torch.heads import make_head
 from tests import small_models

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from outrider.drafters.heads import HEAD_KINDS, HeadConfig
+from outrider.drafters.heads.config import HEAD_KINDS, HeadConfig
 from outrider.errors import IncompatibleDraftError, ModelFormatError, OutriderError
 from outrider.models.frequencies import inverse_frequencies
 from outrider_torch.heads import load_head, make_head, save_head

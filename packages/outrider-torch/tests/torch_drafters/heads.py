@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from outrider.cache import CacheSpec, KVCache
 from outrider.drafters.api import Drafter
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.heads import HeadConfig, TargetFingerprint
+from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.heads.fingerprint import TargetFingerprint
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.trained.heads import source_of_head
 from outrider.engine.engine import Engine

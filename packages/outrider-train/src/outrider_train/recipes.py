@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from outrider.drafters.heads import HeadConfig
+from outrider.drafters.heads.config import HeadConfig
 from outrider.errors import ConfigError
 from outrider_torch.heads import load_head, make_head
 from outrider_torch.heads.blockwise import BlockwiseHeads

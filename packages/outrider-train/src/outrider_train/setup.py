@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from outrider.drafters.heads import TargetFingerprint
 from outrider.drafters.heads.config import MOST_LAYERS, MOST_RANK
-from outrider.drafters.heads.fingerprint import fingerprint_rows
+from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
 from outrider.errors import ConfigError
 from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from outrider.drafters.heads import HeadConfig
+from outrider.drafters.heads.config import HeadConfig
 from outrider_torch.heads import load_head, save_head
 from outrider_torch.heads.blockwise import BlockwiseHeads
 from outrider_torch.heads.medusa import MedusaHeads

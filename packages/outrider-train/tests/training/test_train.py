@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from outrider.drafters.heads import HEAD_KINDS
+from outrider.drafters.heads.config import HEAD_KINDS
 from outrider.errors import CapacityError, ConfigError, NumericalError
 from outrider_torch.heads import checkpoint, load_head
 from outrider_train import trainer as trainer_module

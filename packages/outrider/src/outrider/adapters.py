@@ -10,7 +10,6 @@ from outrider.config.adapters import LoRARequest
 from outrider.errors import ConfigError, InvalidRequestError
 from outrider.models.adapters import Adapter
 from outrider.models.base import LoadedModel
-from outrider.weights.adapters import load_adapter
 
 
 class Adapters:
@@ -67,4 +66,6 @@ class Adapters:
             raise ConfigError(
                 f"the adapter {name!r} needs the native library of the CPU: use device='cpu', or merge it"
             )
+        from outrider.weights.adapters import load_adapter
+
         self._found[name] = folder, load_adapter(name, Path(folder), self._model.config)

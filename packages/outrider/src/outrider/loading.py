@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from outrider.config import SOURCES, EngineConfig, source_record
-from outrider.config.combination import parse
+from outrider.config.combination import AUTO, USUAL, parse
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.datastore import Datastore, read_origin
-from outrider.drafters.heads import HeadConfig
+from outrider.drafters.heads.fingerprint import target_fingerprint
 from outrider.drafters.registry import DrafterRegistry
-from outrider.drafters.trained.heads import head_memory, load_heads, target_fingerprint
 from outrider.engine.draft_length.cost import StepCost, calibrate
 from outrider.engine.engine import Engine
 from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
@@ -35,6 +34,9 @@ from outrider.weights.hub.trained import trained_datastore
 from outrider.weights.loader import load_model
 
 logger = logging.getLogger(__name__)
+
+PLAIN = "none"
+"""Default for speech models: speech rarely repeats, and text sources made decoding a fifth slower (docs/speech.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,11 @@ def _load(config: EngineConfig, progress: bool, step_cost: Callable[[Model], Ste
     for each in draft_models:
         if has_encoder(each):
             each.match_target(model)
-    draft, heads = load_heads(config, model, progress=progress)
+    draft, heads, head_bytes = _load_heads(config, model, progress)
     config = replace(config, speculation=replace(config.speculation, draft=draft))
     if progress and model.implementation not in ("native", "torch"):
         print(f"{model.config.family}: computed by {model.implementation}", file=sys.stderr)
-    plan = plan_memory(model, draft_models, config, available_bytes(model.device), *head_memory(heads, model))
+    plan = plan_memory(model, draft_models, config, available_bytes(model.device), *head_bytes)
     _report(plan, progress)
     vocab_size = min(tokenizer.vocab_size, model.config.vocab_size)
     cache = plan.cache_spec(config, model.config.max_seq_len)
@@ -137,13 +139,28 @@ def _load_target(config: EngineConfig, folder: Path) -> LoadedModel:
     return model
 
 
+def _load_heads(
+    config: EngineConfig, model: LoadedModel, progress: bool
+) -> tuple[str, Mapping[str, Any], tuple[int, int]]:
+    """The draft sources (``auto`` resolved), the heads by source, and the bytes of their weights and of a cache row."""
+    draft = config.speculation.draft
+    if not config.heads and not any(source_record(name).head_kinds for name in parse(draft).names):
+        usual = PLAIN if model.config.hears else USUAL
+        return usual if draft == AUTO else draft, {}, (0, 0)
+    from outrider.drafters.trained.heads import head_memory, load_heads
+
+    draft, heads = load_heads(config, model, progress=progress)
+    return draft, heads, head_memory(heads, model)
+
+
 def _measured_acceptance(heads: Mapping[str, Any], source: str) -> Acceptance:
     """The acceptance by depth and rank that was measured when the source's head was trained; () without a head."""
-    config = heads[source].config if source in heads else None
-    if not isinstance(config, HeadConfig):
+    if source not in heads:
         return ()
-    own = ((1.0,),) if config.kind == "pass" and config.acceptance else ()  # its first guess is the target's own token
-    return own + config.acceptance
+    config = heads[source].config
+    measured: Acceptance = config.acceptance
+    own = ((1.0,),) if config.kind == "pass" and measured else ()  # its first guess is the target's own token
+    return own + measured
 
 
 def _load_draft_models(

@@ -8,8 +8,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from outrider.engine.request import Origin, Request, StepOutput
+from outrider.engine.request_state import FinishReason
 from outrider.engine.stats import RequestStats
-from outrider.engine.stopping import FinishReason
 from outrider.extensions import extension
 
 _SHOWN = 60  # characters of the text in a repr

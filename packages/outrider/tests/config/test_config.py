@@ -10,7 +10,7 @@ import pytest
 from outrider import EngineConfig, SamplingParams, SpeculationParams
 from outrider.config import CHAIN_VERIFIERS, engine_config
 from outrider.errors import ConfigError, InvalidRequestError
-from outrider.verify.verifiers import VERIFIERS
+from outrider.verify.verifiers.catalog import VERIFIERS
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from outrider import EngineConfig, SpeculationParams
 from outrider.config import engine_config
 from outrider.config.combination import CASCADE, Combination, check_known, parse
 from outrider.config.sources import SOURCES, DraftShape, head_sources, source_record
-from outrider.drafters.heads import HEAD_KINDS
+from outrider.drafters.heads.config import HEAD_KINDS
 from outrider.drafters.registry import builder_of
 from outrider.errors import ConfigError
 from tests.paths import ROOT

@@ -16,7 +16,7 @@ from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel
 from outrider.verify.draft import Draft
-from outrider.verify.verifiers import VERIFIERS
+from outrider.verify.verifiers.catalog import VERIFIERS
 from tests.arrays import softmax
 from tests.drafters.views import grow, request
 from tests.pairwise import pairwise, slow_unless

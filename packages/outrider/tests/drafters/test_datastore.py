@@ -14,8 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from outrider import LLM
 from outrider.drafters import datastore
-from outrider.drafters.datastore import Datastore, collect, read_origin
-from outrider.drafters.occurrence import MAX_MATCH
+from outrider.drafters.datastore import MAX_MATCH, Datastore, collect, read_origin
 from outrider.drafters.text.suffix import SuffixDrafter
 from outrider.errors import ConfigError, ModelFormatError
 from tests.model_folders import model_folder

@@ -19,7 +19,7 @@ from outrider.models.toy import TableModel
 from outrider.verify.arrays import Floats, host
 from outrider.verify.draft import Draft
 from outrider.verify.tree import depths, path_to
-from outrider.verify.verifiers import Siblings
+from outrider.verify.verifiers.base import Siblings
 from tests import small_models
 from tests.arrays import log_softmax, softmax
 from tests.drafters.test_model import TABLE, VOCAB, Counting, agrees, drafter, row

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.drafters.occurrence import MAX_MATCH
+from outrider.drafters.datastore import MAX_MATCH
 from outrider.drafters.text.responses import TOKEN_BYTES
 from outrider.drafters.text.suffix import FREE_NODES, OWN, SHARED, SuffixDrafter, continuations, predict
 from outrider.drafters.text.suffix_index import SuffixIndex

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.drafters.occurrence import MAX_MATCH
+from outrider.drafters.datastore import MAX_MATCH
 from outrider.drafters.text.responses import Responses
 from outrider.drafters.text.suffix_index import KEPT, LENGTHS, SuffixIndex
 

@@ -14,9 +14,8 @@ from outrider.drafters.api import Drafter
 from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.model.model import ModelDrafter
 from outrider.drafters.text.ngram import NgramDrafter
-from outrider.engine.drafting.draft_time import DraftTime
 from outrider.engine.engine import Engine
-from outrider.engine.pace import ALONE_SECONDS, STEP_SECONDS
+from outrider.engine.pace import ALONE_SECONDS, STEP_SECONDS, DraftTime
 from outrider.engine.request import PROMPT_LOGITS_COST, Request
 from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel

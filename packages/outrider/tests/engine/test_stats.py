@@ -83,7 +83,7 @@ def test_counts_add_up(source: str) -> None:
 def test_admissions_are_no_part_of_what_a_step_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """They run encoders and build drafters, which the next step does not do again."""
     now = [100.0]
-    monkeypatch.setattr("outrider.engine.stats.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("outrider.engine.engine_stats.time.perf_counter", lambda: now[0])
     made = engine(TableModel.random(8, seed=0))
     stats = made.stats
 
@@ -92,7 +92,7 @@ def test_admissions_are_no_part_of_what_a_step_takes(monkeypatch: pytest.MonkeyP
         return then()
 
     def step(admitting: float) -> object:
-        stats.begin(made._scheduler, made.memory)
+        stats.begin(0, 0, 0, made.memory.free_kv_tokens)
         if admitting:
             passes(0.5, stats.admitting)
             passes(admitting, stats.admitted)

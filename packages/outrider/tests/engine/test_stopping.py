@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from outrider.config import SamplingParams
 from outrider.drafters.api import RequestView
-from outrider.engine.stopping import StopStrings
+from outrider.engine.request_state import StopStrings
 from outrider.models.toy import TableModel
 from outrider.verify.draft import EMPTY, Draft
 from tests.engine.counting import CYCLE, counting, oracle

@@ -14,7 +14,7 @@ from outrider.verify.arrays import Array
 from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY, Draft
 from outrider.verify.noise import Noise
-from outrider.verify.verifiers import DraftSampler, Siblings
+from outrider.verify.verifiers.base import DraftSampler, Siblings
 from tests.arrays import log, log_softmax, randn
 
 ROW = log_softmax(randn(300, seed=1, scale=2))

@@ -15,7 +15,10 @@ from outrider.errors import ConfigError, NumericalError
 from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY, Draft, Verdict
 from outrider.verify.noise import Noise, Purpose
-from outrider.verify.verifiers import VERIFIERS, DraftSampler, Lenient, Siblings, Typical, Verifier, make_verifier
+from outrider.verify.verifiers import make_verifier
+from outrider.verify.verifiers.base import DraftSampler, Siblings, Verifier
+from outrider.verify.verifiers.catalog import VERIFIERS
+from outrider.verify.verifiers.lossy import Lenient, Typical
 from outrider.verify.verifiers.residual import log_weights_of, q_row, residual
 from tests.arrays import floats, log, softmax
 

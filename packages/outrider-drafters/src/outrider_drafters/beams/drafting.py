@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from outrider.config.beams import MAX_WIDTH
+from outrider.config.sampling import MAX_WIDTH
 from outrider.drafters.api import RequestView
 from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.trees.draft_batch import Feed

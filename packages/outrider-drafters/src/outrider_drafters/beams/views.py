@@ -10,8 +10,8 @@ from outrider.config import SpeculationParams
 from outrider.config.sources import source_record
 from outrider.drafters.api import Drafter
 from outrider.drafters.model.model import ModelDrafter
+from outrider.engine.drafting.isolation import check_draft
 from outrider.engine.drafting.rounds import Drafting
-from outrider.engine.drafting.validation import check_draft
 from outrider.engine.request import Request
 from outrider.verify.draft import Draft, Verdict
 from outrider_drafters.beams.drafting import BeamDraft, DraftBeams

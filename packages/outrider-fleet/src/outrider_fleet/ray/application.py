@@ -12,7 +12,7 @@ from ray.serve.schema import LoggingConfig
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outrider.utils.garbage import freeze_gc
-from outrider_fleet.ingress import FleetService
+from outrider_fleet.ingress.server import FleetService
 from outrider_fleet.ray.replicas import DEPLOYMENT, AddressRouter, EngineDeployment, follow
 from outrider_fleet.settings import FleetSettings
 from outrider_server.app import create_app

@@ -14,8 +14,8 @@ from typing import Any
 
 from outrider.errors import ConfigError
 from outrider.utils.garbage import freeze_gc
-from outrider_fleet.ingress import FleetServer, prepare
-from outrider_fleet.pool import Member, ReplicaPool
+from outrider_fleet.ingress.pool import Member, ReplicaPool
+from outrider_fleet.ingress.server import FleetServer, prepare
 from outrider_fleet.settings import FleetSettings
 from outrider_server.http.listening import listen
 from outrider_server.run import run

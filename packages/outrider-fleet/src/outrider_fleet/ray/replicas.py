@@ -22,12 +22,12 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 from outrider.llm import LLM
 from outrider.utils.garbage import freeze_gc
 from outrider_fleet import tracing
-from outrider_fleet.autoscaling import Autoscaler, Demand
-from outrider_fleet.engine_host import EngineHost
-from outrider_fleet.pool import ReplicaPool
+from outrider_fleet.ingress.autoscaling import Autoscaler, Demand
+from outrider_fleet.ingress.pool import ReplicaPool
+from outrider_fleet.messages.replica import ReplicaLostError
+from outrider_fleet.messages.wire import Message, decode, encode
 from outrider_fleet.ray import directory
-from outrider_fleet.replica import ReplicaLostError
-from outrider_fleet.wire import Message, decode, encode
+from outrider_fleet.replica.engine_host import EngineHost
 from outrider_server.http.logs import configure
 from outrider_server.settings import ServerSettings
 

@@ -19,7 +19,7 @@ from outrider.models.toy import TableModel, sequence_probs
 from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY
 from outrider.verify.noise import Noise
-from outrider.verify.verifiers import VERIFIERS
+from outrider.verify.verifiers.catalog import VERIFIERS
 from outrider_lab.certify.allowance import Allowance
 from outrider_lab.certify.pairs import exact_pairs
 from outrider_lab.certify.report import Check

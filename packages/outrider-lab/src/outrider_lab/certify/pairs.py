@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outrider.config import source_record
-from outrider.verify.verifiers import VERIFIERS
+from outrider.verify.verifiers.catalog import VERIFIERS
 
 
 def exact_pairs(

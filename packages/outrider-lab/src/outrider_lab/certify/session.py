@@ -13,7 +13,7 @@ from typing import Any
 from outrider import __version__
 from outrider.llm import LLM
 from outrider.native.processor import installed_version
-from outrider.verify.verifiers import VERIFIERS
+from outrider.verify.verifiers.catalog import VERIFIERS
 from outrider_lab.certify import batch_invariance, draft_consistency, enumeration, frequencies, identity
 from outrider_lab.certify.allowance import Allowance
 from outrider_lab.certify.report import Check, Report

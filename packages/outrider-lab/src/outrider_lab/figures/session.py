@@ -8,7 +8,7 @@ from pathlib import Path
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.llm import LLM
-from outrider.verify.verifiers import VERIFIERS
+from outrider.verify.verifiers.catalog import VERIFIERS
 from outrider_lab import agreement, draft_quality
 from outrider_lab.agreement import Agreement, TargetText
 from outrider_lab.comparison import compare

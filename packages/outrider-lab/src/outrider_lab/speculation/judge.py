@@ -20,7 +20,8 @@ from outrider.errors import ConfigError, NumericalError
 from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY, Draft
 from outrider.verify.noise import Noise, Purpose
-from outrider.verify.verifiers import VERIFIERS, DraftSampler
+from outrider.verify.verifiers.base import DraftSampler
+from outrider.verify.verifiers.catalog import VERIFIERS
 from outrider_lab.speculation.laws import Density, Finite, Law, Point, Prefix, law_of
 
 Rule: TypeAlias = Literal["matching", "rejection", "equality"]

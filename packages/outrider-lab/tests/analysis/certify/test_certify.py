@@ -20,7 +20,8 @@ from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.verify.arrays import Array, Floats
 from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY
-from outrider.verify.verifiers import VERIFIERS, recursive
+from outrider.verify.verifiers import recursive
+from outrider.verify.verifiers.catalog import VERIFIERS
 from outrider_lab.agreement import forward_logits
 from outrider_lab.certify import batch_invariance, draft_consistency, enumeration, frequencies, identity, session
 from outrider_lab.certify.near_ties import explain_divergence

@@ -10,7 +10,7 @@ import pytest
 
 from outrider.cache.blocks import DIGEST_BLOCK as BLOCK
 from outrider.errors import InvalidRequestError
-from outrider_fleet import remote_sequence
+from outrider_fleet.messages import remote_sequence
 from outrider_fleet.settings import POLICIES
 from outrider_lab.cost import LatencyCurve
 from outrider_lab.fleet_planning.costs.draft_model import DraftModel

@@ -28,11 +28,9 @@ from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
 from outrider_multimodal.encoder_decoder.cross import CrossKeys, NativeCrossKeys, TorchCrossKeys
 from outrider_multimodal.encoder_decoder.encoder import Encoder
 from outrider_multimodal.encoder_decoder.inputs import EncoderInput
-from outrider_multimodal.encoder_decoder.kind import CALIBRATION_SOURCE
-from outrider_multimodal.encoder_decoder.matching import match_encoder
+from outrider_multimodal.encoder_decoder.kind import CALIBRATION_SOURCE, match_encoder, time_encoder
 from outrider_multimodal.encoder_decoder.own import OwnAttention, native_attention, torch_attention
 from outrider_multimodal.encoder_decoder.relative import RelativeBias
-from outrider_multimodal.encoder_decoder.timing import time_encoder
 from outrider_multimodal.encoder_decoder.weights import Layer, Linear, Parts, mlp
 from outrider_torch.kernels.native_tensors import TensorWeight
 from outrider_torch.kernels.norm import Norm

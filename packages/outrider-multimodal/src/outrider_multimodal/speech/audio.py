@@ -186,3 +186,9 @@ def _at_rate(samples: Samples, rate: int) -> Samples:
 
     resampled: Samples = resample_poly(samples, ratio.denominator, ratio.numerator).astype(np.float32)
     return resampled
+
+
+HOP = 160
+FRAMES_PER_SECOND = RATE // HOP
+WINDOW_SECONDS = 30
+WINDOW_FRAMES = WINDOW_SECONDS * FRAMES_PER_SECOND

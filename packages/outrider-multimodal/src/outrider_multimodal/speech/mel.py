@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from outrider_multimodal.speech.audio import RATE, Samples
-from outrider_multimodal.speech.frames import HOP, WINDOW_SECONDS
+from outrider_multimodal.speech.audio import HOP, RATE, WINDOW_SECONDS, Samples
 
 __all__ = ["log_mel"]
 

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from outrider.config import SamplingParams
 from outrider.engine.stats import RequestStats
 from outrider_multimodal.encoder_decoder import EncoderInput
-from outrider_multimodal.speech.audio import Sound
-from outrider_multimodal.speech.frames import FRAMES_PER_SECOND, WINDOW_FRAMES
+from outrider_multimodal.speech.audio import FRAMES_PER_SECOND, WINDOW_FRAMES, Sound
 from outrider_multimodal.speech.options import TranscriptionOptions
 from outrider_multimodal.speech.rules import SpeechConstraint
 from outrider_multimodal.speech.transcript import Segment, Transcript

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider_multimodal.speech.frames import FRAMES_PER_SECOND
+from outrider_multimodal.speech.audio import FRAMES_PER_SECOND
 from outrider_multimodal.speech.vocabulary import SECONDS_PER_STAMP, SpeechVocabulary
 
 __all__ = ["SpeechPiece", "cut"]

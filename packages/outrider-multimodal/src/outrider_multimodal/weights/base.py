@@ -16,9 +16,6 @@ __all__ = ["ACTIVATIONS", "EncoderDecoderFamily", "Raw", "bart_dimensions", "bar
 Raw = Mapping[str, Any]
 """``config.json``, with the keys of ``generation_config.json`` over it."""
 
-Names = Mapping[str, tuple[str, ...]]
-"""Canonical tensor names to their possible names in a file; the first present one counts."""
-
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 
 

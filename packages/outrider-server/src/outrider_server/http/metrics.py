@@ -11,8 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from outrider.engine.engine import Engine
+from outrider.engine.engine_stats import EngineStats, SourceStats
 from outrider.engine.request import Request
-from outrider.engine.stats import EngineStats, SourceStats
 
 PREFIX = "outrider"
 OLDER = {"inter_token_latency_seconds": "time_per_output_token_seconds", "kv_cache_usage_perc": "gpu_cache_usage_perc"}

@@ -13,7 +13,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from outrider_server.http.errors import ApiError, to_json, unavailable
-from outrider_server.http.idle_connections import IdleConnections
+from outrider_server.http.listening import IdleConnections
 from outrider_server.http.metrics import ServerMetrics
 from outrider_server.http.strict_h11 import StrictConnection
 from outrider_server.settings import Limits

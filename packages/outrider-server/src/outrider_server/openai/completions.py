@@ -16,8 +16,7 @@ from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
 from outrider_server.generation import Generation, respond
 from outrider_server.http.context import tenant_of
-from outrider_server.http.errors import invalid
-from outrider_server.http.long_json import to_long_json
+from outrider_server.http.errors import invalid, to_long_json
 from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
 from outrider_server.http.stream import Chunk

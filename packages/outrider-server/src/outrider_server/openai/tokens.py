@@ -8,8 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from outrider.tokenizer.tokenizer import Tokenizer
-from outrider_server.http.errors import invalid, json_response
-from outrider_server.http.long_json import to_long_json
+from outrider_server.http.errors import invalid, json_response, to_long_json
 from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
 from outrider_server.models import service_of

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from outrider.cache import CacheSpec, KVCache, make_cache
-from outrider.drafters.heads import HeadConfig
+from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.trained.heads import head_format
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
 from outrider.models.base import HeadTarget

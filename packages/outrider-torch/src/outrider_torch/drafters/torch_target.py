@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from outrider.cache import CacheSpec, KVCache
-from outrider.drafters.heads import TargetFingerprint
+from outrider.drafters.heads.fingerprint import TargetFingerprint
 from outrider.models.base import HeadTarget
 from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.models.config import ModelConfig

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from outrider.drafters.heads import HeadConfig, HeadWeights, TargetFingerprint, read_head
-from outrider.drafters.heads.checkpoint import CONFIG, WEIGHTS
+from outrider.drafters.heads.checkpoint import CONFIG, WEIGHTS, read_head
+from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.heads.fingerprint import TargetFingerprint
+from outrider.drafters.heads.weights import HeadWeights
 from outrider.errors import ConfigError
 from outrider.utils import whole_files
 from outrider.verify.arrays import host

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.cache.pool import Pool
-from outrider.models.batch import ForwardBatch, ForwardOutput, split
+from outrider.models.batch import BatchPart, ForwardBatch, ForwardOutput, split
 from outrider.models.config import ModelConfig
 from outrider.models.frequencies import inverse_frequencies, magnitudes
 from outrider.models.layer_kinds import layer_kinds, num_weights
@@ -22,7 +22,6 @@ from outrider_torch.cuda_graphs.buckets import Bucket, Grid, GridAttention, spli
 from outrider_torch.cuda_graphs.graphs import CudaCapture, CudaGraphRunner
 from outrider_torch.kernels.attention.attention import plan
 from outrider_torch.kernels.backends import LayerForward, LayerWeights, TorchBackend, unfused_layer
-from outrider_torch.kernels.joining import join
 from outrider_torch.kernels.linear.linear import TorchLinear
 from outrider_torch.kernels.rope import rotations
 from outrider_torch.models.weights import TorchWeights
@@ -206,3 +205,16 @@ def cap_rows(x: Tensor, most: float) -> Tensor:
 def _side_by_side(features: list[Tensor]) -> Tensor | None:
     """Join features [T, d] each -> [T, len * d]; None without features."""
     return torch.cat(features, dim=-1) if features else None
+
+
+def join(outputs: Sequence[ForwardOutput], parts: Sequence[BatchPart]) -> ForwardOutput:
+    """The output of the whole batch from those of its ``parts``."""
+    logit_rows = [row for part in parts for row in part.logit_rows]
+    device = outputs[0].logits.device
+    back = torch.tensor(logit_rows, dtype=torch.int64).argsort().to(device)
+    features = None
+    if outputs[0].features is not None:
+        rows = torch.tensor([row for part in parts for row in part.rows]).argsort().to(device)
+        features = torch.cat([out.features for out in outputs if out.features is not None])[rows]
+    logits, hidden = (torch.cat(list(given)) for given in zip(*((o.logits, o.hidden) for o in outputs), strict=True))
+    return ForwardOutput(logits[back], hidden[back], features)

@@ -29,7 +29,7 @@ def datastore(
     """
     from outrider.config import ModelOptions
     from outrider.drafters.datastore import collect
-    from outrider.drafters.trained.heads import target_fingerprint
+    from outrider.drafters.heads.fingerprint import target_fingerprint
     from outrider.tokenizer.tokenizer import Tokenizer
     from outrider.weights.hub.catalog import resolve
     from outrider.weights.loader import load_model

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from outrider.drafters.heads import HeadConfig
+from outrider.drafters.heads.config import HeadConfig
 from outrider_torch.heads import make_head
 from outrider_torch.heads.dflash import BlockHead, gates
 from outrider_torch.heads.eagle import Attend, DecoderLayer, EagleLayer

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from outrider.drafters.heads import HeadConfig
+from outrider.drafters.heads.config import HeadConfig
 from outrider_torch.heads.eagle import EagleLayer
 from outrider_train.batches import Batch
 from outrider_train.target.llama import Llama

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from outrider.drafters.heads import HeadConfig
+from outrider.drafters.heads.config import HeadConfig
 from outrider_torch.heads.pass_ import LookaheadEmbeddings
 from outrider_train.batches import Batch
 from outrider_train.kinds.draft import dense_mask

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from outrider.drafters.heads import HeadConfig, TargetFingerprint
-from outrider.drafters.heads.fingerprint import fingerprint_rows
+from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
 from outrider.errors import ConfigError
 from outrider.models.config import ModelConfig
 from outrider.weights.families import FAMILIES

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from outrider.drafters.heads import HeadConfig, TargetFingerprint
-from outrider.drafters.heads.fingerprint import fingerprint_rows
+from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
 from outrider.weights.folder import open_checkpoint
 from outrider_torch.heads import load_head, save_head
 from outrider_torch.models.stored import torch_tensors

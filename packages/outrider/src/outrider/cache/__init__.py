@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from outrider.cache.contiguous import ContiguousCache
-from outrider.cache.paged import PagedCache
 from outrider.cache.pool import DType
 from outrider.cache.protocol import CacheSpec, KVCache
 
-__all__ = ["CacheSpec", "ContiguousCache", "KVCache", "PagedCache", "make_cache"]
+__all__ = ["CacheSpec", "ContiguousCache", "KVCache", "make_cache"]
 
 
 def make_cache(
@@ -36,6 +35,8 @@ def make_cache(
             device=device,
             prefix_reuse=spec.prefix_reuse,
         )
+    from outrider.cache.paged import PagedCache
+
     tokens = spec.slots * spec.max_seq_len if spec.tokens is None else spec.tokens
     return PagedCache(
         layers=layers,

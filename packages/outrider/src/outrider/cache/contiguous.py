@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outrider.cache.blocks import DIGEST_BLOCK, Digest, chain_digests
-from outrider.cache.kinds import pool_kind
-from outrider.cache.pool import DType, Pool
+from outrider.cache.pool import DType, Pool, pool_kind
 from outrider.errors import CapacityError
 
 ROW_BLOCK = 512

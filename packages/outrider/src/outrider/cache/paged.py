@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outrider.cache.blocks import DIGEST_BLOCK, BlockPool, Digest, chain_digests
-from outrider.cache.kinds import pool_kind
-from outrider.cache.pool import DType, Pool, Rows
+from outrider.cache.pool import DType, Pool, Rows, pool_kind
 from outrider.errors import CapacityError
 
 

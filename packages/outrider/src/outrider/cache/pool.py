@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
+from outrider.extensions import extension
+
 __all__ = ["DType", "Pool", "PoolObserver", "Rows", "itemsize", "small_pages", "token_bytes"]
 
 DType = Any
@@ -159,3 +161,11 @@ def small_pages(size: int) -> mmap.mmap:
     with contextlib.suppress(OSError):  # a kernel without huge pages
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     return memory
+
+
+def pool_kind(dtype: DType) -> type[Pool]:
+    """The kind of pool that holds numbers of this type: its name is NumPy's, anything else a backend's."""
+    if isinstance(dtype, str):
+        return Pool
+    made: type[Pool] = extension("backends", "torch").TorchPool
+    return made

@@ -8,9 +8,8 @@ from typing import Literal
 
 from outrider.config import aliases
 from outrider.config.adapters import parse_lora_modules
-from outrider.config.checks import is_int
 from outrider.config.combination import AUTO, check_known, is_custom, parse
-from outrider.config.fields import checks_names, short_repr
+from outrider.config.fields import checks_names, is_int, short_repr
 from outrider.config.sources import head_sources, source_record
 from outrider.config.speculation import SpeculationParams
 from outrider.errors import ConfigError

@@ -1,4 +1,4 @@
-"""Shared parts of the dataclasses of settings: documentation, accepted names, and a short ``repr``."""
+"""Shared parts of the dataclasses of settings: documentation, names, checks of values, and a short ``repr``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import difflib
 import functools
 import inspect
 import itertools
+import math
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
@@ -99,3 +100,23 @@ def checks_names(
         return kind
 
     return decorate
+
+
+def require(ok: bool, param: str, value: object, remedy: str) -> None:
+    if not ok:
+        raise InvalidRequestError(f"{param}={value!r} is not valid: {remedy}", param=param)
+
+
+def is_finite(x: object) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+
+
+def is_int(x: object) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+def as_ids(param: str, ids: Iterable[int] | None) -> tuple[int, ...]:
+    values = tuple(ids or ())
+    for i in values:
+        require(is_int(i) and i >= 0, param, i, "token ids are integers of at least 0")
+    return values

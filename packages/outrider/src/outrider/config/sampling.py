@@ -1,22 +1,30 @@
-"""Sampling options of a request."""
+"""Sampling options of a request, and the options of beam search."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from outrider.config import aliases
-from outrider.config.beams import BeamOptions, check_beams
-from outrider.config.checks import as_ids, is_finite, is_int, require
-from outrider.config.fields import checks_names, short_repr
+from outrider.config.fields import as_ids, checks_names, is_finite, is_int, require, short_repr
 from outrider.config.structured import StructuredOutput
 from outrider.errors import InvalidRequestError
+
+MAX_WIDTH = 64
+"""The most beams of a beam search."""
+_USUAL = {"length_penalty": 1.0, "early_stopping": False, "num_beam_groups": 1, "diversity_penalty": 0.0}
+_REFUSED: dict[str, Any] = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0} | {
+    "stop": (),
+    "logprobs": None,
+    "prompt_logprobs": None,
+}
+"""What beam search, which draws nothing and looks at tokens alone, does not take; and its usual value."""
 
 
 @checks_names(aliases.SAMPLING, InvalidRequestError)
 @dataclass(frozen=True, kw_only=True)
-class SamplingParams(BeamOptions):
+class SamplingParams:
     """How one request's tokens are chosen, and when it stops.
 
     The options act on the logits in this order: repetition, presence and frequency penalties, logit bias,
@@ -155,7 +163,7 @@ class SamplingParams(BeamOptions):
             value = getattr(self, name)
             require(value is None or (is_int(value) and 0 <= value <= 20), name, value, "use 0 to 20")
 
-        check_beams(self)
+        _check_beams(self)
         form = self.structured
         require(form is None or isinstance(form, StructuredOutput), "structured", form, "use a StructuredOutput")
         require(form is None or not self.ignore_eos, "ignore_eos", True, "a structured output ends when it is complete")
@@ -165,3 +173,30 @@ class SamplingParams(BeamOptions):
     @property
     def greedy(self) -> bool:
         return self.temperature == 0.0
+
+
+def _check_beams(params: SamplingParams) -> None:
+    """Raises InvalidRequestError for options of beam search that are invalid or contradict each other."""
+    width, groups = params.beam_width, params.num_beam_groups
+    require(is_int(width) and 0 <= width <= MAX_WIDTH, "beam_width", width, f"use 1 to {MAX_WIDTH}, or 0 for no beams")
+    penalty = params.length_penalty
+    require(is_finite(penalty) and -10 <= penalty <= 10, "length_penalty", penalty, "use a number between -10 and 10")
+    stopping = params.early_stopping
+    require(isinstance(stopping, bool) or stopping == "never", "early_stopping", stopping, "use True, False or 'never'")
+    require(is_int(groups) and groups >= 1, "num_beam_groups", groups, "use at least 1")
+    diversity = params.diversity_penalty
+    possible = is_finite(diversity) and 0 <= diversity <= 100
+    require(possible, "diversity_penalty", diversity, "use a number from 0 to 100")
+    for name, usual in (_REFUSED if width else _USUAL).items():
+        value = getattr(params, name)
+        require(value == usual, name, value, "beam search does not take it" if width else "it needs beam_width")
+    if width == 0:
+        return
+    require(params.n <= width, "n", params.n, f"beam_width={width} finds no more than that many outputs")
+    require(width % groups == 0, "num_beam_groups", groups, f"use a divisor of beam_width={width}")
+    if groups > 1 and diversity == 0:
+        raise InvalidRequestError(
+            f"num_beam_groups={groups} without a penalty are {groups} times the same beams: set diversity_penalty",
+            param="diversity_penalty",
+        )
+    require(groups > 1 or diversity == 0, "diversity_penalty", diversity, "it needs groups: set num_beam_groups")

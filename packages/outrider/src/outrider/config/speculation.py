@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from outrider.config import aliases
-from outrider.config.checks import as_ids, is_finite, is_int
 from outrider.config.combination import AUTO, Combination, parse
-from outrider.config.fields import checks_names, short_repr
+from outrider.config.fields import as_ids, checks_names, is_finite, is_int, short_repr
 from outrider.config.sources import source_record
 from outrider.errors import ConfigError
 from outrider.utils.suggest import unknown

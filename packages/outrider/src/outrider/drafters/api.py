@@ -15,7 +15,7 @@ from outrider.verify.arrays import Array
 from outrider.verify.constraint import Constraint
 from outrider.verify.distribution import TargetRows
 from outrider.verify.draft import Draft, Verdict
-from outrider.verify.verifiers import DraftSampler
+from outrider.verify.verifiers.base import DraftSampler
 
 
 class RequestView(Protocol):

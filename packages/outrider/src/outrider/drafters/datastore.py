@@ -15,18 +15,30 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from outrider.drafters.occurrence import MAX_MATCH, Occurrence
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.native.library import library
 from outrider.utils.json_files import shown
 from outrider.utils.whole_files import write_whole
 from outrider.weights.files.safetensors import read_header
+
+MAX_MATCH = 16  # longer matches predict no better
+
+
+class Occurrence(NamedTuple):
+    """The ``match`` tokens before ``tokens[end]`` equal the last tokens searched for; the text continues from there."""
+
+    text: int
+    tokens: Sequence[int]
+    end: int
+    match: int
+
 
 FORMAT = "outrider-datastore-1"
 _SORTED = 12  # preceding tokens that form a place's sort key

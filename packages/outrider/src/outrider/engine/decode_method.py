@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider.engine.drafting.rounds import Drafting
+from outrider.engine.engine_stats import EngineStats
 from outrider.engine.memory import CacheMemory
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.runner import ScheduledRequest, TargetOutput
 from outrider.engine.scheduler import ScheduledTokens
-from outrider.engine.stats import EngineStats
 from outrider.models.config import ModelConfig
 
 

@@ -16,6 +16,7 @@ from outrider.engine.draft_length.adaptive import AdaptiveLength
 from outrider.engine.draft_length.cost import StepCost, calibrate
 from outrider.engine.draft_length.policy import DraftLength
 from outrider.engine.drafting.rounds import Drafting
+from outrider.engine.engine_stats import EngineStats
 from outrider.engine.memory import CacheMemory
 from outrider.engine.pace import Pace, StepTimes
 from outrider.engine.request import Request, StepOutput
@@ -23,7 +24,6 @@ from outrider.engine.request_checks import check_request
 from outrider.engine.runner import ScheduledRequest, TargetOutput, run_target
 from outrider.engine.sampling import Sampling
 from outrider.engine.scheduler import ScheduledTokens, Scheduler
-from outrider.engine.stats import EngineStats
 from outrider.errors import GrammarError, NumericalError
 from outrider.models.base import Model
 from outrider.models.inputs import has_encoder
@@ -150,7 +150,8 @@ class Engine:
 
     def _schedule(self) -> list[ScheduledTokens[Request]]:
         """The requests of this step with their numbers of tokens; tells drafters of admitted and preempted requests."""
-        self.stats.begin(self._scheduler, self.memory)
+        queues = self._scheduler
+        self.stats.begin(queues.waiting, len(queues.running), queues.preemptions, self.memory.free_kv_tokens)
         tenants = self._scheduler.tenants
         schedule = self._scheduler.schedule(self._pace.begin(shared=len(tenants) > 1, named=any(tenants)))
         self._drafting.time.begin(self._pace.drafting)

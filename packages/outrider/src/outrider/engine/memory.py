@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from outrider.cache.pool import DType, itemsize, token_bytes
+from outrider.cache.pool import itemsize, token_bytes
 from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.config import EngineConfig
 from outrider.engine.request import Request
 from outrider.errors import CapacityError
 from outrider.extensions import extension
-from outrider.models.config import ModelConfig
+from outrider.models.base import LoadedModel
 from outrider.verify.shapes import max_depth, max_nodes
 
 BLOCK_SIZE = CacheSpec.block_size
@@ -181,31 +181,15 @@ def available_bytes(device: Any) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
-class Sized(Protocol):
-    """A model, as far as the memory plan sees it."""
-
-    @property
-    def config(self) -> ModelConfig: ...
-
-    @property
-    def dtype(self) -> DType: ...
-
-    @property
-    def cache_dtype(self) -> DType: ...
-
-    @property
-    def weight_bytes(self) -> int: ...
-
-
-def row_bytes(model: Sized) -> int:
+def row_bytes(model: LoadedModel) -> int:
     """The cache bytes of one token: keys and values of every layer."""
     c = model.config
     return token_bytes(layers=c.num_layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=model.cache_dtype)
 
 
 def plan_memory(
-    target: Sized,
-    drafts: Sequence[Sized],
+    target: LoadedModel,
+    drafts: Sequence[LoadedModel],
     config: EngineConfig,
     available: int,
     head_weights: int = 0,

@@ -9,17 +9,16 @@ from functools import cached_property
 from typing import Literal, Protocol
 
 from outrider.config import SamplingParams, SpeculationParams
-from outrider.engine.draft_state import DraftState
-from outrider.engine.prompt_report import PromptReport
+from outrider.engine.request_state import Detokenizer, DraftState, FinishReason, OutputText, PromptReport
 from outrider.engine.stats import RequestStats, RequestTimes
-from outrider.engine.stopping import Detokenizer, FinishReason, OutputText
 from outrider.errors import OutriderError
 from outrider.models.inputs import TEXT, InputSource
 from outrider.verify.constraint import Constraint
 from outrider.verify.distribution import Context, TargetRows, TokenView
 from outrider.verify.draft import Draft, DraftReport, Verdict
 from outrider.verify.noise import Noise, fresh_seed
-from outrider.verify.verifiers import DraftSampler, Verifier, make_verifier
+from outrider.verify.verifiers import make_verifier
+from outrider.verify.verifiers.base import DraftSampler, Verifier
 
 PROMPT_LOGITS_COST = 4  # budget of a prompt token whose logits are requested
 

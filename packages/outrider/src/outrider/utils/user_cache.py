@@ -1,4 +1,4 @@
-"""The per-user cache folder: its place, its locks, and folders that appear whole or not at all.
+"""The per-user folders. Of the cache: its place, its locks, and folders that appear whole or not at all.
 
 models/NAME/   built-in models, ready to load        gguf/NAME-HASH/   converted GGUF files
 downloads/     finished parts of unfinished pulls    locks/            one lock file per name
@@ -26,6 +26,12 @@ def cache_root() -> Path:
     """``OUTRIDER_CACHE`` if set, else the user's cache folder for Outrider."""
     chosen = os.environ.get("OUTRIDER_CACHE")
     return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("outrider")
+
+
+def state_root() -> Path:
+    """``OUTRIDER_STATE`` if set, else the user's folder for what cannot be fetched again."""
+    chosen = os.environ.get("OUTRIDER_STATE")
+    return Path(chosen).expanduser() if chosen else platformdirs.user_state_path("outrider")
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from torch import nn
 
 from outrider import LLM, LoRARequest, SamplingParams
 from outrider.drafters.datastore import collect
-from outrider.drafters.heads import HeadConfig, TargetFingerprint
-from outrider.drafters.heads.fingerprint import fingerprint_rows
+from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
 from outrider.weights.folder import open_checkpoint
 from outrider_drafters.draft_table import count
 from outrider_torch.heads import make_head

@@ -21,11 +21,11 @@ from statistics import fmean, median
 
 from outrider.errors import OutriderError
 from outrider.llm import LLM
-from outrider_fleet.engine_host import EngineHost
-from outrider_fleet.ingress import FleetServer
-from outrider_fleet.pool import Member, ReplicaPool
+from outrider_fleet.ingress.pool import Member, ReplicaPool
+from outrider_fleet.ingress.server import FleetServer
+from outrider_fleet.replica.engine_host import EngineHost
+from outrider_fleet.replica.sockets import SocketHost, SocketReplica
 from outrider_fleet.settings import FleetSettings
-from outrider_fleet.sockets import SocketHost, SocketReplica
 from outrider_lab.fleet_planning.costs.machine import Machine
 from outrider_server.http.listening import listen
 from outrider_server.settings import ServerSettings

@@ -13,7 +13,9 @@ from outrider_lab.fleet_planning.simulation.planner import Planner, Step
 from outrider_lab.fleet_planning.simulation.running import Mask, Progress
 from outrider_lab.fleet_planning.workload import Floats, Ints, Segment
 
-OVERLAP = 4  # tokens that a request says again on the replica where it goes on (``outrider_fleet.remote_sequence``)
+OVERLAP = (
+    4  # tokens that a request says again on the replica where it goes on (``outrider_fleet.messages.remote_sequence``)
+)
 
 Relay = Callable[[float, int], Floats]
 """When each of some tokens that a step gave is with its client: seconds, float64 [tokens]."""
@@ -169,3 +171,16 @@ class Replica:
         self._batch.leave(gone)
         self.load -= len(done) + len(handed_on)
         return Ended(done.tolist(), handed_on.tolist(), drafting)
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Failures without memory: a replica that has run for long is no more likely to die than a new one."""
+
+    mtbf: float | None  # seconds between two failures of a replica, on average; None: none
+    restart: float  # seconds that it is away
+    rng: np.random.Generator
+
+    def next(self, now: float) -> float | None:
+        """Seconds at which a replica that runs from ``now`` on dies."""
+        return None if self.mtbf is None else now + float(self.rng.exponential(self.mtbf))

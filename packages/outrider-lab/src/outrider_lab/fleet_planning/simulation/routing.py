@@ -1,4 +1,4 @@
-"""A fleet's own policies (``outrider_fleet.routing``), asked about simulated requests and replicas."""
+"""A fleet's own policies (``outrider_fleet.ingress.routing``), asked about simulated requests and replicas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from outrider.cache.blocks import DIGEST_BLOCK as BLOCK
 from outrider.errors import InvalidRequestError
 from outrider.utils.suggest import unknown
-from outrider_fleet.routing import MAX_PROMPT, PERIOD, Job, Load, make_router
+from outrider_fleet.ingress.routing import MAX_PROMPT, PERIOD, Job, Load, make_router
 from outrider_fleet.settings import POLICIES, PolicyName
 from outrider_lab.fleet_planning.simulation.replica import Replica
 from outrider_lab.fleet_planning.workload import Workload

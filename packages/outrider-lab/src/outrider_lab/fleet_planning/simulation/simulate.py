@@ -10,10 +10,9 @@ import numpy as np
 from outrider.errors import InvalidRequestError
 from outrider_lab.fleet_planning.simulation.clock import Act, Clock
 from outrider_lab.fleet_planning.simulation.draft_pool import Asked, DraftPool
-from outrider_lab.fleet_planning.simulation.failures import Failures
 from outrider_lab.fleet_planning.simulation.hosts import Host, shared_cores
 from outrider_lab.fleet_planning.simulation.ingress import Ingress
-from outrider_lab.fleet_planning.simulation.replica import Replica
+from outrider_lab.fleet_planning.simulation.replica import Failures, Replica
 from outrider_lab.fleet_planning.simulation.routing import PERIOD, Routing, policy_name
 from outrider_lab.fleet_planning.simulation.run import Fleet, Run
 from outrider_lab.fleet_planning.simulation.running import Progress

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.errors import CapacityError, InvalidRequestError
-from outrider.utils.user_state import state_root
+from outrider.utils.user_cache import state_root
 
 Message = dict[str, str]
 

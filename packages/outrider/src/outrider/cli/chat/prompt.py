@@ -33,7 +33,7 @@ def make_prompt(session: Session, *, history: bool) -> Prompt:
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     if not is_terminal:
         return LinePrompt()
-    from outrider.utils.user_state import state_root
+    from outrider.utils.user_cache import state_root
 
     return TerminalPrompt(session, state_root() / "chat-history" if history else None)
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outrider.cache import CacheSpec
-from outrider.cli.chat.answering import steps_of
+from outrider.cli.chat.session import steps_of
 from outrider.cli.shared.screen import STYLES, harmless
 from outrider.config import SpeculationParams
 from outrider.engine.engine import Engine

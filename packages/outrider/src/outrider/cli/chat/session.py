@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from outrider.cli.chat import files
-from outrider.cli.chat.answering import steps_of
 from outrider.cli.chat.files import Message
 from outrider.cli.chat.settings import View
 from outrider.cli.chat.writing import make_writer
 from outrider.cli.shared.screen import legend, stderr, summary
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.engine.engine import Engine
+from outrider.engine.request import Request, StepOutput
 from outrider.errors import InvalidRequestError, OutriderError
 from outrider.utils.interrupt import CtrlC
 from outrider.weights.hub.catalog import resolve
@@ -183,3 +184,19 @@ class Session:
         """Tell the conversation's file."""
         if self.kept is not None and self.last is not None:
             self.note(f"The conversation is in {self.kept}: `outrider chat --resume` goes on with it.")
+
+
+def steps_of(engine: Engine, request: Request, stop: CtrlC) -> Iterator[list[StepOutput]]:
+    """The outputs of each engine step for a lone request, until it ends or is stopped.
+
+    Raises:
+        OutriderError: the request failed.
+    """
+    engine.add(request)
+    try:
+        while request.finish_reason is None and request.error is None and not stop.pressed:
+            yield engine.step()
+    finally:
+        engine.abort(request.id)
+    if request.error is not None:
+        raise request.error

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.errors import ModelFormatError
+from outrider.models.base import HeadTarget
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 from outrider.verify.arrays import Array, bfloat16, host
@@ -63,3 +64,9 @@ def check_positive(name: str, value: object) -> None:
     """Raise ``ModelFormatError`` naming ``name`` unless ``value`` is an integer from 1 to 2**31 - 1."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST:
         raise ModelFormatError(f"{name}={shown(value)} is not a positive integer: train the head again")
+
+
+def target_fingerprint(target: HeadTarget, name: str = "") -> TargetFingerprint:
+    """The fingerprint that a head must have been trained for to draft for ``target``."""
+    rows = target.embed(fingerprint_rows(target.config.vocab_size))
+    return TargetFingerprint.of(target.config, rows, name)

@@ -13,7 +13,7 @@ from outrider.drafters.api import Outcome, RequestView, SingleRequestDrafter
 from outrider.drafters.trees.builders import Choices, make_tree_builder, tokens_to
 from outrider.verify.arrays import Floats
 from outrider.verify.draft import EMPTY, Draft
-from outrider.verify.verifiers import DraftSampler
+from outrider.verify.verifiers.base import DraftSampler
 
 _DISCOUNT = 0.5  # subtracted from a count
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from outrider.drafters.occurrence import Occurrence
+from outrider.drafters.datastore import Occurrence
 from outrider.drafters.text.suffix_index import SuffixIndex
 
 TOKEN_BYTES = 200  # approximate memory of a token and its index entries

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from outrider.drafters.api import Drafter, RequestView, SingleRequestDrafter
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.datastore import Datastore
-from outrider.drafters.occurrence import MAX_MATCH, Occurrence
+from outrider.drafters.datastore import MAX_MATCH, Datastore, Occurrence
 from outrider.drafters.text.best_first import Children, best_first
 from outrider.drafters.text.counts import sampled_chain
 from outrider.drafters.text.responses import TOKEN_BYTES, Responses

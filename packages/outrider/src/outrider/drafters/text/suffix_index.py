@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outrider.drafters.occurrence import MAX_MATCH, Occurrence
+from outrider.drafters.datastore import MAX_MATCH, Occurrence
 
 LENGTHS = (4, 2, 1)  # lengths of indexed endings, the longest first
 KEPT = 32  # occurrences of an ending that are always kept: the most recent ones

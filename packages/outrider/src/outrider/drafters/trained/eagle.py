@@ -8,7 +8,8 @@ from dataclasses import replace
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.draft_cache import PREFILL_CHUNK
-from outrider.drafters.heads import HeadConfig, HeadWeights
+from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.heads.weights import HeadWeights
 from outrider.drafters.trained.feature_drafter import FeatureDrafter, reach_of
 from outrider.drafters.trained.heads import native_target
 from outrider.drafters.trained.native_eagle import NativeEagle

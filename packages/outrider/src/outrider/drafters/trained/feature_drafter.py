@@ -12,7 +12,7 @@ import numpy as np
 from outrider.cache import KVCache
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.draft_cache import PREFILL_CHUNK
-from outrider.drafters.heads import HeadConfig
+from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.trained.runner import HeadRunner
 from outrider.models.batch import Span
 from outrider.verify.arrays import Array, copied, joined

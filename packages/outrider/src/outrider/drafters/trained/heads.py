@@ -9,12 +9,12 @@ from typing import Any
 
 from outrider.cache.pool import itemsize, token_bytes
 from outrider.config import SOURCES, EngineConfig
-from outrider.config.combination import AUTO, USUAL, check_known
+from outrider.config.combination import AUTO, check_known
 from outrider.config.sources import head_sources
-from outrider.drafters.heads import HeadConfig, TargetFingerprint, read_head
-from outrider.drafters.heads.checkpoint import read_head_config
+from outrider.drafters.heads.checkpoint import read_head, read_head_config
+from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.heads.find import find_head, shipped_for_others, shipped_heads, shipped_kinds
-from outrider.drafters.heads.fingerprint import fingerprint_rows
+from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows, target_fingerprint
 from outrider.drafters.heads.weights import NATIVE_KINDS
 from outrider.errors import ConfigError
 from outrider.extensions import extension
@@ -49,18 +49,10 @@ def sources_with_shipped_heads(model: str) -> list[str]:
     return list(dict.fromkeys(_source_of_kind(kind) for kind in shipped_kinds(model)))
 
 
-def target_fingerprint(target: HeadTarget, name: str = "") -> TargetFingerprint:
-    """The fingerprint that a head must have been trained for to draft for ``target``."""
-    rows = target.embed(fingerprint_rows(target.config.vocab_size))
-    return TargetFingerprint.of(target.config, rows, name)
-
-
-PLAIN = "none"
-"""Default for speech models: speech rarely repeats, and text sources made decoding a fifth slower (docs/speech.md)."""
-
-
 def load_heads(config: EngineConfig, target: HeadTarget, *, progress: bool = False) -> tuple[str, dict[str, Any]]:
     """The draft sources of ``config`` for this target (``auto`` resolved), and the heads by source, not yet packed.
+
+    ``config`` names heads, or sources that draft with one.
 
     Raises:
         ModelFormatError: a head's folder is damaged.
@@ -79,8 +71,7 @@ def load_heads(config: EngineConfig, target: HeadTarget, *, progress: bool = Fal
     shipped = _preferred(shipped_heads(fingerprint))
     draft = config.speculation.draft
     if draft == AUTO:
-        default = PLAIN if target.config.hears else USUAL
-        draft = next((name for name in head_sources() if name in heads), default)
+        draft = next(name for name in head_sources() if name in heads)
     for name in check_known(draft).names:
         if name in head_sources() and name not in heads:
             if name not in shipped:

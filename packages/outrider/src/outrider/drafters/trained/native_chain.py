@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.cache import KVCache
-from outrider.drafters.heads import HeadConfig
+from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.trees.child_sampler import GumbelArgmax
 from outrider.errors import NumericalError
 from outrider.models.batch import Span
@@ -31,6 +31,47 @@ _NOT_FINITE = 4  # OUTRIDER_NOT_FINITE
 def takes_chains(config: HeadConfig) -> bool:
     """Whether the library has every operation of a head: true for EAGLE-3 and 3.1 heads as trained here."""
     return config.fuses_layers and not config.norm_before_fc and not config.norm_before_residual
+
+
+class _Levels:
+    """Hears of each level's token from the library, and prepares the next level."""
+
+    def __init__(
+        self,
+        target: NativeLlamaModel,
+        race: GumbelArgmax,
+        levels: int,
+        embeddings: Floats | None,
+        found: Callable[[int, float], bool],
+    ) -> None:
+        """``embeddings``: float [n, d], whose first row the library reads for a level; None: it looks tokens up."""
+        self._target, self._race, self._levels = target, race, levels
+        self._embeddings, self._found = embeddings, found
+        self._depth, self._noise = 0, race.noise(0)
+        self.chain: ChainStruct | None = None  # while the library runs
+        self.error: BaseException | None = None
+
+    @property
+    def noise_address(self) -> int | None:
+        """The address of the level's noise; None without noise."""
+        return None if self._noise is None else self._noise.ctypes.data
+
+    def tell(self, token: int, score: float) -> int:
+        """Whether the library goes on to the next level."""
+        try:
+            if not self._found(token, score):
+                return 0
+            self._depth += 1
+            if self._depth < self._levels:
+                if self._embeddings is not None:
+                    self._embeddings[0] = self._target.embed(np.array([token]))[0]
+                if self._noise is not None and self.chain is not None:
+                    self._noise = self._race.noise(self._depth)
+                    self.chain.noise = self.noise_address
+        except BaseException as error:  # noqa: BLE001 (raised after the call: C code cannot propagate it)
+            self.error = error
+            return 0
+        return 1
 
 
 class NativeChain:
@@ -100,27 +141,8 @@ class NativeChain:
         output, logits = np.empty((1, self._hidden), np.float32), np.empty((1, self.columns), np.float32)
         ids, at = int64s(tokens), int64s(positions)
         table = array("i", self._cache.table(span.slot, span.start + span.count + levels - 1))
-        noise, depth, errors = race.noise(0), 0, list[BaseException]()
-        running: list[ChainStruct] = []  # emptied at the end: breaks the reference cycle with ``tell``
-
-        def tell(token: int, score: float) -> int:
-            nonlocal noise, depth
-            try:
-                if not found(token, score):
-                    return 0
-                depth += 1
-                if depth < levels:
-                    if embeddings is not None:
-                        embeddings[0] = self._target.embed(np.array([token]))[0]
-                    if noise is not None:
-                        noise = race.noise(depth)
-                        running[0].noise = None if noise is None else noise.ctypes.data
-            except BaseException as error:  # noqa: BLE001 (raised after the call: C code cannot propagate it)
-                errors.append(error)
-                return 0
-            return 1
-
-        told = TokenFound(tell)
+        each = _Levels(self._target, race, levels, embeddings, found)
+        told = TokenFound(each.tell)
         chain = ChainStruct(
             rows=span.count,
             levels=levels,
@@ -131,19 +153,19 @@ class NativeChain:
             features=features.ctypes.data,
             tokens=address(ids),
             positions=address(at),
-            noise=None if noise is None else noise.ctypes.data,
+            noise=each.noise_address,
             found=told,
             embeddings=None if embeddings is None else embeddings.ctypes.data,
             output=output.ctypes.data,
             logits=logits.ctypes.data,
         )
-        running.append(chain)
+        each.chain = chain
         head, cache = ctypes.byref(self._head), self._view.address
         context = self._target.context.address
         status = self._library.outrider_draft_chain(context, head, cache, ctypes.byref(chain))
-        running.clear()
-        if errors:
-            raise errors[0]
+        each.chain = None  # breaks the reference cycle through ``told``
+        if each.error is not None:
+            raise each.error
         if status == _NOT_FINITE:
             raise NumericalError("a draft head's logits are not finite")
         check_status(status)

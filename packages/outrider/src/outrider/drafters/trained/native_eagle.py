@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from outrider.cache import CacheSpec, make_cache
-from outrider.drafters.heads import HeadWeights
+from outrider.drafters.heads.weights import HeadWeights
 from outrider.drafters.trained.heads import head_format
 from outrider.drafters.trained.native_chain import NativeChain, takes_chains
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary

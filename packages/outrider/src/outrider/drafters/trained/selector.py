@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from outrider.drafters.heads import HeadWeights
+from outrider.drafters.heads.weights import HeadWeights
 from outrider.drafters.trained.heads import head_format
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.models.native_passes import norm_rows

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from outrider.config.combination import Group
 from outrider.drafters.api import Drafter, Outcome
+from outrider.drafters.merge import combine
+from outrider.drafters.text.grammar import forced_tokens
 from outrider.engine.draft_length.policy import DraftLength, ProposalCost
-from outrider.engine.drafting.draft_time import DraftTime
 from outrider.engine.drafting.features import FeatureRouting
-from outrider.engine.drafting.forced_tokens import fill_forced_tokens
 from outrider.engine.drafting.isolation import IsolatedDrafters
-from outrider.engine.drafting.merging import merge_proposals
 from outrider.engine.drafting.ranking import Ranking
+from outrider.engine.pace import DraftTime
 from outrider.engine.request import Request
 from outrider.verify.draft import EMPTY, Draft
 
@@ -172,3 +172,37 @@ class Drafting:
         if draft and job.request.id in self._rankings:
             self._rankings[job.request.id].asked(job.group)
         return draft
+
+
+def fill_forced_tokens(request: Request, draft: Draft, room: int) -> Draft:
+    """The draft, or the tokens that the request's grammar forces if the draft does not begin with them.
+
+    Exact under every verifier: the replaced draft had no acceptable token, and the forced tokens, which depend on no
+    noise, are accepted with certainty.
+    """
+    if request.constraint is None or room == 0:
+        return draft
+    tokens = forced_tokens(request.constraint, request.output, min(room, request.depth_limit))
+    roots = (token for token, parent in zip(draft.tokens, draft.parents, strict=True) if parent < 0)
+    return Draft.chain(tokens, source="grammar") if tokens and tokens[0] not in roots else draft
+
+
+def merge_proposals(
+    request: Request, group: Group, proposals: Mapping[str, Draft], costs: Mapping[str, ProposalCost], budget: int
+) -> Draft:
+    """The group's proposals in one tree of at most ``budget`` nodes; the first proposal if the verifier takes chains.
+
+    For an adaptive request, ``budget`` is per proposal, because its policy then selects the best nodes, and a node that
+    several drafters proposed is credited to the cheapest.
+    """
+    if request.adaptive and request.verifier.takes_trees:
+        group = tuple(sorted(group, key=lambda name: _milliseconds(costs.get(name))))
+    drafts = [draft for name in group if (draft := proposals.get(name))]
+    if request.adaptive:
+        budget *= len(drafts)
+    return combine(drafts if request.verifier.takes_trees else drafts[:1], budget)
+
+
+def _milliseconds(cost: ProposalCost | None) -> float:
+    """The cost rounded to milliseconds, so that noise does not order drafters of equal cost."""
+    return round(cost.seconds if cost else 0.0, 3)

@@ -1,66 +1,16 @@
 """Verification: which draft tokens are kept, and which token follows them."""
 
-from __future__ import annotations
-
-import math
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-
-from outrider.config import LENIENCE, POSTERIOR_THRESHOLD, SpeculationParams
-from outrider.verify.verifiers.base import DraftSampler, Siblings, Verifier
-from outrider.verify.verifiers.block import BlockVerifier
-from outrider.verify.verifiers.lossy import Lenient, Typical
+from outrider.config import SpeculationParams
+from outrider.verify.verifiers.base import Verifier
 from outrider.verify.verifiers.matching import Matching
-from outrider.verify.verifiers.recursive import Recursive
-from outrider.verify.verifiers.traversal import Traversal
 
-
-def _lenient(speculation: SpeculationParams) -> Verifier:
-    return Lenient(LENIENCE if speculation.lenience is None else speculation.lenience)
-
-
-def _typical(speculation: SpeculationParams) -> Verifier:
-    threshold = POSTERIOR_THRESHOLD if speculation.posterior_threshold is None else speculation.posterior_threshold
-    return Typical(threshold, math.sqrt(threshold))
-
-
-_MAKERS: Mapping[str, Callable[[SpeculationParams], Verifier]] = MappingProxyType(
-    {
-        "matching": lambda _: Matching(),
-        "rejection": lambda _: Recursive("rejection", takes_trees=False),
-        "block": lambda _: BlockVerifier(),
-        "iterative": lambda _: Recursive("iterative", Siblings.INDEPENDENT),
-        "specinfer": lambda _: Recursive("specinfer", Siblings.INDEPENDENT, shuffled=True),
-        "sequoia": lambda _: Recursive("sequoia"),
-        "traversal": lambda _: Traversal("traversal"),
-        "univer": lambda _: Traversal("univer", Siblings.GREEDY),
-        "lenient": _lenient,
-        "typical": _typical,
-    }
-)
+__all__ = ["make_verifier"]
 
 
 def make_verifier(speculation: SpeculationParams) -> Verifier:
-    """The verifier a request asks for, with its parameters."""
-    return _MAKERS[speculation.verifier](speculation)
+    """The verifier a request asks for, with its parameters; others than the default are imported when asked for."""
+    if speculation.verifier == "matching":
+        return Matching()
+    from outrider.verify.verifiers.catalog import MAKERS
 
-
-VERIFIERS: Mapping[str, Verifier] = MappingProxyType(
-    {name: make(SpeculationParams()) for name, make in _MAKERS.items()}
-)
-"""Verifiers with default parameters, by their name in ``SpeculationParams.verifier``."""
-
-
-__all__ = [
-    "VERIFIERS",
-    "Block",
-    "DraftSampler",
-    "Lenient",
-    "Matching",
-    "Recursive",
-    "Siblings",
-    "Traversal",
-    "Typical",
-    "Verifier",
-    "make_verifier",
-]
+    return MAKERS[speculation.verifier](speculation)

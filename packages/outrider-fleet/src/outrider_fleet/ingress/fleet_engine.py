@@ -12,15 +12,15 @@ from typing import Any
 from outrider.async_llm import AsyncLLM
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import CapacityError, EngineDeadError, OutriderError
-from outrider_fleet.checks import check_part
-from outrider_fleet.front import Front
-from outrider_fleet.metrics import FleetMetrics
-from outrider_fleet.pool import Member, ReplicaPool
-from outrider_fleet.remote_sequence import RemoteSequence, ReplicaDiffersError
-from outrider_fleet.replica import ReplicaLostError, RunFailedError
-from outrider_fleet.routing import MAX_PROMPT, Job, block_names
+from outrider_fleet.ingress.front import Front
+from outrider_fleet.ingress.metrics import FleetMetrics
+from outrider_fleet.ingress.pool import Member, ReplicaPool
+from outrider_fleet.ingress.routing import MAX_PROMPT, Job, block_names
+from outrider_fleet.messages.checks import check_part
+from outrider_fleet.messages.remote_sequence import RemoteSequence, ReplicaDiffersError
+from outrider_fleet.messages.replica import ReplicaLostError, RunFailedError
+from outrider_fleet.messages.wire import Message, read_error, request_messages
 from outrider_fleet.tracing import Span, traced
-from outrider_fleet.wire import Message, read_error, request_messages
 from outrider_server.http.context import REQUEST_ID, SESSION
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from outrider_fleet.pool import Member, ReplicaPool
+from outrider_fleet.ingress.pool import Member, ReplicaPool
 
 
 class FleetMetrics:

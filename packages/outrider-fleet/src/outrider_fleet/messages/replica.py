@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from outrider_fleet.wire import Message
+from outrider_fleet.messages.wire import Message
 
 
 class ReplicaLostError(Exception):

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, replace
 
-from outrider.engine.stats import EngineStats
-from outrider_fleet.checks import check_description, check_status
-from outrider_fleet.draft_sharing import Hub
-from outrider_fleet.front import add_counts
-from outrider_fleet.replica import Replica, ReplicaLostError
-from outrider_fleet.routing import PERIOD, Job, Load, Router
-from outrider_fleet.wire import Message
+from outrider.engine.engine_stats import EngineStats
+from outrider_fleet.ingress.front import add_counts
+from outrider_fleet.ingress.routing import PERIOD, Job, Load, Router
+from outrider_fleet.messages.checks import check_description, check_status
+from outrider_fleet.messages.replica import Replica, ReplicaLostError
+from outrider_fleet.messages.wire import Message
+from outrider_fleet.replica.draft_sharing import Hub
 
 logger = logging.getLogger(__name__)
 

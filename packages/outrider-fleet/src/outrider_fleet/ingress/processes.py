@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outrider_fleet.pool import Member, ReplicaPool
-from outrider_fleet.sockets import SocketReplica
+from outrider_fleet.ingress.pool import Member, ReplicaPool
+from outrider_fleet.replica.sockets import SocketReplica
 
 logger = logging.getLogger(__name__)
 
@@ -221,7 +221,7 @@ class Processes:
 
 async def _waiting_process() -> asyncio.subprocess.Process:
     """A process that will be a replica once it is told which one; waits where the system has none to give."""
-    command = (sys.executable, "-m", "outrider_fleet.replica_main")
+    command = (sys.executable, "-m", "outrider_fleet.replica.main")
     while True:
         try:
             return await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, start_new_session=True)

@@ -15,9 +15,9 @@ from outrider.engine.request import Request, StepOutput
 from outrider.errors import ConfigError, EngineDeadError, OutriderError
 from outrider.llm import LLM
 from outrider.models.inputs import has_encoder
-from outrider_fleet.draft_sharing import DraftSharing
+from outrider_fleet.messages.wire import Message, error_message, make_requests, stats_message, step_message
+from outrider_fleet.replica.draft_sharing import DraftSharing
 from outrider_fleet.tracing import traced
-from outrider_fleet.wire import Message, error_message, make_requests, stats_message, step_message
 from outrider_server.fingerprint import fingerprint
 from outrider_server.http.context import REQUEST_ID
 from outrider_server.http.logs import log_generation

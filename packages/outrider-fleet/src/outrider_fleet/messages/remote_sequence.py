@@ -23,7 +23,7 @@ import numpy as np
 
 from outrider.engine.request import Ranked, Request, StepOutput
 from outrider.verify.logprobs import TokenLogprobs
-from outrider_fleet.wire import Message, draft_report, read_stats
+from outrider_fleet.messages.wire import Message, draft_report, read_stats
 
 OVERLAP = 4  # tokens at the end of the sent ones that the next replica repeats
 

@@ -15,13 +15,13 @@ from typing import Any, Protocol
 from outrider.errors import OutriderError
 from outrider.utils.garbage import freeze_gc
 from outrider_fleet import tracing
-from outrider_fleet.autoscaling import Autoscaler, Demand
-from outrider_fleet.fleet_engine import FleetEngine
-from outrider_fleet.front import Front
-from outrider_fleet.metrics import FleetMetrics
-from outrider_fleet.pool import Member, ReplicaPool
-from outrider_fleet.processes import Processes, ReplicaOptions
-from outrider_fleet.routing import make_router
+from outrider_fleet.ingress.autoscaling import Autoscaler, Demand
+from outrider_fleet.ingress.fleet_engine import FleetEngine
+from outrider_fleet.ingress.front import Front
+from outrider_fleet.ingress.metrics import FleetMetrics
+from outrider_fleet.ingress.pool import Member, ReplicaPool
+from outrider_fleet.ingress.processes import Processes, ReplicaOptions
+from outrider_fleet.ingress.routing import make_router
 from outrider_fleet.settings import FleetSettings
 from outrider_server.http.listening import listen
 from outrider_server.http.logs import configure

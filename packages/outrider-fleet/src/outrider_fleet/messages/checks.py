@@ -7,11 +7,11 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import BaseModel, Field, ValidationError, create_model
 
 from outrider.engine.request import Origin
+from outrider.engine.request_state import FinishReason
 from outrider.engine.stats import RequestStats
-from outrider.engine.stopping import FinishReason
 from outrider.verify.draft import DraftReport
-from outrider_fleet.replica import ReplicaLostError
-from outrider_fleet.wire import Message
+from outrider_fleet.messages.replica import ReplicaLostError
+from outrider_fleet.messages.wire import Message
 
 _Count = Annotated[int, Field(ge=0)]
 _Pairs = list[tuple[int, float | None]]

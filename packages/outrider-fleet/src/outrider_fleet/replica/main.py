@@ -1,4 +1,4 @@
-"""A replica as a process: ``python -m outrider_fleet.replica_main``, which reads its options on stdin.
+"""A replica as a process: ``python -m outrider_fleet.replica.main``, which reads its options on stdin.
 
 It imports its modules before it reads its options, so that a spare one is ready at once. It ends when its stdin
 does, however its parent ended.
@@ -19,8 +19,8 @@ from outrider.errors import OutriderError
 from outrider.llm import LLM
 from outrider.utils.garbage import freeze_gc
 from outrider_fleet import tracing
-from outrider_fleet.engine_host import EngineHost
-from outrider_fleet.sockets import SocketHost
+from outrider_fleet.replica.engine_host import EngineHost
+from outrider_fleet.replica.sockets import SocketHost
 from outrider_server.http.logs import configure, flush_log
 from outrider_server.settings import ServerSettings
 

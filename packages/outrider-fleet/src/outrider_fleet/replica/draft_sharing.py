@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from outrider.drafters.text.suffix import SuffixDrafter
 from outrider.llm import LLM
-from outrider_fleet.wire import Message
+from outrider_fleet.messages.wire import Message
 
 MAX_TOKENS = 8192  # of learned responses in one report; older ones are dropped
 MAX_DOMAINS = 256  # whose sizes are reported, the largest first

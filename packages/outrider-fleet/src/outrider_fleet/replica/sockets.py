@@ -19,9 +19,9 @@ import os
 from collections.abc import AsyncGenerator
 
 from outrider.errors import InvalidRequestError
-from outrider_fleet.engine_host import EngineHost
-from outrider_fleet.replica import ReplicaLostError
-from outrider_fleet.wire import Message, decode, encode, error_message
+from outrider_fleet.messages.replica import ReplicaLostError
+from outrider_fleet.messages.wire import Message, decode, encode, error_message
+from outrider_fleet.replica.engine_host import EngineHost
 
 logger = logging.getLogger(__name__)
 

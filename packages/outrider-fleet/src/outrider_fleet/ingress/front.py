@@ -11,10 +11,10 @@ from outrider.adapters import Adapters
 from outrider.config import EngineConfig, SpeculationParams
 from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.engine import Engine
+from outrider.engine.engine_stats import EngineStats, SourceStats
 from outrider.engine.memory import MemoryPlan
 from outrider.engine.request import Request
 from outrider.engine.request_checks import check_request
-from outrider.engine.stats import EngineStats, SourceStats
 from outrider.input_processor import InputProcessor
 from outrider.llm import LLM
 from outrider.models.adapters import Adapter
@@ -23,7 +23,7 @@ from outrider.models.config import Experts, ModelConfig
 from outrider.models.inputs import InputSource
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.weights.hub.catalog import resolve
-from outrider_fleet.wire import Message
+from outrider_fleet.messages.wire import Message
 
 
 class Front(LLM):

@@ -1,0 +1,1 @@
+"""What ingress and replicas say to each other, checked before it is used."""

@@ -1,0 +1,1 @@
+"""A replica: one engine behind a socket."""
