@@ -120,7 +120,7 @@ def test_requests_together_are_as_alone(kind: str, paged: bool) -> None:
         for i, (p, own, d, t) in enumerate(zip(prompts, params, drafts, trees, strict=True))
     ]
     assert ask(engine, *requests) == plain
-    assert all(r.stats.num_draft_tokens > 0 for r in requests if r.draft_name != "none")
+    assert all(r.stats.num_draft_tokens > 0 for r in requests if r.speculation.draft != "none")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,9 +15,10 @@ from outrider.config.request import Params, RequestOptions, Speculation, request
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.thread import EngineThread, Event
 from outrider.errors import CapacityError, ConfigError
-from outrider.input_processor import Message, Prompt, resolve_alias
+from outrider.input_processor import Message, Prompt
 from outrider.llm import LLM
 from outrider.output import Output, one_or_all
+from outrider.prompts import resolve_alias
 
 T = TypeVar("T")
 

@@ -20,19 +20,11 @@ from outrider.engine.loop import EngineLoop
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import EngineDeadError, InvalidRequestError
 from outrider.extensions import extension
-from outrider.input_processor import (
-    ImagePrompt,
-    InputProcessor,
-    Message,
-    Prompt,
-    broadcast_params,
-    conversations,
-    prompts_in,
-    resolve_alias,
-)
+from outrider.input_processor import ImagePrompt, InputProcessor, Message, Prompt
 from outrider.loading import load
 from outrider.models.inputs import EncodedPrompt, has_encoder
 from outrider.output import Output, one_or_all, tokens_per_run
+from outrider.prompts import broadcast_params, conversations, prompts_in, resolve_alias
 from outrider.utils.progress import work_bar
 
 if TYPE_CHECKING:

@@ -152,7 +152,7 @@ class LlamaCppResponseBuilder:
             "tokens_predicted": stats.completion_tokens,
             "tokens_evaluated": stats.prompt_tokens,
             "tokens_cached": stats.cached_prompt_tokens,
-            "generation_settings": settings | {"seed": request.seed, "speculative.types": request.draft_name},
+            "generation_settings": settings | {"seed": request.seed, "speculative.types": request.speculation.draft},
             "prompt": tokenizer.decode(request.prompt, skip_special_tokens=False),
             "has_new_line": "\n" in request.text,
             "truncated": _truncated(request, self.max_tokens),

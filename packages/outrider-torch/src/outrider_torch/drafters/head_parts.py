@@ -20,7 +20,7 @@ from outrider_torch.heads.blockwise import BlockwiseHeads
 from outrider_torch.heads.medusa import MedusaHeads
 from outrider_torch.heads.vocabulary import ScoringHead
 from outrider_torch.kernels.linear.linear import TorchLinear
-from outrider_torch.kernels.native_tensors import TensorWeight, pack_tensor
+from outrider_torch.kernels.native_tensors import pack_tensor
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
@@ -30,15 +30,6 @@ def draft_vocabulary(head: ScoringHead, target: HeadTarget) -> DraftVocabulary |
     if head.draft_ids is None:
         return None
     return DraftVocabulary(head.draft_ids.cpu().numpy(), target.config.vocab_size)
-
-
-def lm_head_weight(head: ScoringHead, target: TorchTarget) -> TensorWeight:
-    """The LM head for a head's hidden states: its own, or the target's rows of its draft vocabulary."""
-    if head.lm_head is not None:
-        return pack_tensor(head.lm_head.weight.float(), head_format(target), context=target.context)
-    if head.draft_ids is None:
-        return target.head
-    return pack_tensor(target.lm_head_rows(head.draft_ids), head_format(target), context=target.context)
 
 
 def linear(weight: Tensor, bias: Tensor | None, target: HeadTarget) -> Callable[[Tensor], Tensor]:

@@ -70,13 +70,7 @@ class Engine:
         self._drafting = Drafting(drafters, self.vocab_size, self._policy, clock)
         self.memory = CacheMemory(self.cache, lambda: self._drafting.isolated.caches)
         self._parts = EngineParts(
-            self.memory,
-            self._drafting,
-            self.stats,
-            model.config,
-            self._eos,
-            self.vocab_size,
-            self._policy.pass_seconds,
+            self.memory, self._drafting, self.stats, model.config, self._eos, self.vocab_size, self._policy.pass_seconds
         )
         self._sampling = Sampling(self._parts)
         self._scheduler: Scheduler[Request] = Scheduler(
@@ -188,14 +182,10 @@ class Engine:
         if any(request.prompt_report.wants_embedding for request in requests):
             layers = tuple(sorted({*layers, self._model.config.num_layers}))
         outputs = run_target(self._model, self.cache, scheduled, self.vocab_size, layers)
-        self._observe_cost(scheduled, self.stats.scored())
+        seconds = self.stats.scored()
+        if _only_decodes(scheduled):  # the time of a pass that reads prompts says nothing of drafts
+            self._policy.observe_forward_pass(requests, [each.draft for each in scheduled], seconds)
         return outputs
-
-    def _observe_cost(self, scheduled: Sequence[ScheduledRequest], seconds: float) -> None:
-        """Report a forward pass's time to the policy, unless it read prompts, whose time says nothing of drafts."""
-        if _only_decodes(scheduled):
-            requests, drafts = [each.request for each in scheduled], [each.draft for each in scheduled]
-            self._policy.observe_forward_pass(requests, drafts, seconds)
 
     def _verify(self, scheduled: Sequence[ScheduledRequest], outputs: Sequence[TargetOutput]) -> list[Any]:
         """Each request's decision; None for a request that still reads its prompt, or that failed."""

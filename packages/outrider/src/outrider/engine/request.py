@@ -161,10 +161,6 @@ class Request:
         return max(0, min(self.drafts.max_depth, room, left))
 
     @property
-    def draft_name(self) -> str:
-        return self.speculation.draft
-
-    @property
     def draft_limit(self) -> int:
         """The most draft nodes that can be used in this step."""
         return self.path_draft_limit if self.method is None else self.method.draft_limit(self)
@@ -212,7 +208,10 @@ class Request:
         last: Origin = "target" if not draft else ("recovered" if refused else "bonus")
         outputs: list[StepOutput] = []
         tokens = [*(draft.tokens[node] for node in verdict.path), verdict.token]
-        reported = self._logprobs(p, [0, *(1 + node for node in verdict.path)], tokens)
+        reported: Sequence[Mapping[int, float] | None] = [None] * len(tokens)
+        if self.params.logprobs is not None:
+            rows = [0, *(1 + node for node in verdict.path)]
+            reported = p.token_logprobs(rows, tokens, self.params.logprobs)
         for node, token, logprobs in zip((*verdict.path, None), tokens, reported, strict=True):
             text = self.append(token)
             origin, source = (last, draft.source) if node is None else ("accepted", draft.source_of(node))
@@ -249,11 +248,3 @@ class Request:
             if self.written.stop_string is not None:
                 self.finish_reason = "stop"
         return shown
-
-    def _logprobs(
-        self, p: TargetRows, rows: Sequence[int], tokens: Sequence[int]
-    ) -> Sequence[Mapping[int, float] | None]:
-        """The log-probabilities of tokens and their alternatives at their rows of ``p``; None unless requested."""
-        if self.params.logprobs is None:
-            return [None] * len(tokens)
-        return p.token_logprobs(rows, tokens, self.params.logprobs)
