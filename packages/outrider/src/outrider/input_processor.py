@@ -94,7 +94,7 @@ class InputProcessor:
         if isinstance(prompt, Mapping) and tuple(prompt) in (("prompt",), ("prompt_token_ids",)):
             text = next(iter(prompt.values()))
         elif isinstance(prompt, Mapping) or (is_conversation(prompt) and _shows_images(prompt)):
-            split = extension("input_sources", "images", "what reads images in prompts").split_prompt
+            split = extension("input_sources", "images", "the reader of images in prompts").split_prompt
             text, images = split(prompt)
             if images and isinstance(self.vision, str):
                 raise InvalidRequestError(f"{self.vision}: leave the images out", param="image")

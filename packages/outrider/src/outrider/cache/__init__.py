@@ -20,9 +20,9 @@ def make_cache(
     dtype: DType,
     device: Any = "cpu",
 ) -> KVCache:
-    """The cache that ``spec`` asks for, with a model's dimensions. Raises CapacityError if memory is short.
+    """A cache as ``spec`` describes it, with a model's dimensions. Raises CapacityError if memory is short.
 
-    ``dtype``: a name for arrays of NumPy, which the native library computes with; a dtype of torch for tensors.
+    ``dtype``: a name for NumPy arrays, which the native library reads; a dtype of torch for tensors.
     """
     if spec.kind == "contiguous":
         return ContiguousCache(

@@ -1,4 +1,4 @@
-"""Bookkeeping of fixed-size cache blocks: their users, contents and free list. It holds no tensors."""
+"""Bookkeeping of fixed-size cache blocks: users, contents and free list. No keys or values are here."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from outrider.errors import CapacityError
 Digest = bytes
 
 
-DIGEST_BLOCK = 16  # tokens of the blocks that ``KVCache.held_digests`` names
+DIGEST_BLOCK = 16  # tokens in each block that ``KVCache.held_digests`` names
 
 _LARGE = (1 << 32) - 1
 _MARK = _LARGE.to_bytes(4, "little")
 
 
 def chain_digests(tokens: Sequence[int], block_size: int, salt: str = "") -> list[Digest]:
-    """One digest per full block, each covering all tokens up to its end, so that equal digests mean equal prefixes.
+    """One digest for each full block, over all tokens up to the block's end: equal digests mean equal prefixes.
 
-    ``salt`` keeps tenants apart: blocks of different salts never match, nor can one tell that the other's exist.
+    ``salt`` separates tenants: blocks of different salts never match, and no tenant learns of another's blocks.
     """
     digests: list[Digest] = []
     previous = hashlib.blake2b(salt.encode(), digest_size=16).digest()
@@ -32,12 +32,12 @@ def chain_digests(tokens: Sequence[int], block_size: int, salt: str = "") -> lis
 
 
 def _key_bytes(key: int) -> bytes:
-    """A token's id, or the larger key of a place in an image, so that no two sequences of keys have the same bytes."""
+    """Bytes of a token's id or of an image position's larger key; no two sequences of keys have the same bytes."""
     return key.to_bytes(4, "little") if key < _LARGE else _MARK + key.to_bytes(40, "little")
 
 
 class BlockPool:
-    """Every block is free, used (by one or more sequences), or cached: unused, but findable by its content.
+    """Blocks that are free, used (by one or more sequences), or cached (unused, but found by their content).
 
     ::
 
@@ -60,7 +60,7 @@ class BlockPool:
         return len(self._free) + len(self._cached)
 
     def take(self) -> int:
-        """A block with one user and no promise about its contents. Raises CapacityError if all are used."""
+        """A block with one user and arbitrary contents. Raises CapacityError if all blocks are used."""
         if self._free:
             block = self._free.pop()
         elif self._cached:
@@ -72,7 +72,7 @@ class BlockPool:
         return block
 
     def release(self, block: int) -> None:
-        """One user less."""
+        """Remove one user of ``block``."""
         self._users[block] -= 1
         if self._users[block] == 0:
             if block in self._digest_of:
@@ -81,7 +81,7 @@ class BlockPool:
                 self._free.append(block)
 
     def find(self, digest: Digest) -> int | None:
-        """The block that holds this content, with one more user; None if there is none."""
+        """The block with this content, with one more user; None if no block has it."""
         block = self._by_digest.get(digest)
         if block is not None:
             self._cached.pop(block, None)
@@ -89,17 +89,17 @@ class BlockPool:
         return block
 
     def digests(self) -> list[Digest]:
-        """Of all blocks that can be found."""
+        """The digests of all blocks that ``find`` can find."""
         return list(self._by_digest)
 
     def publish(self, block: int, digest: Digest) -> None:
-        """Declare the content of a full block. Lookups find the first block with equal content."""
+        """Declare the content of a full block. ``find`` finds the first of blocks with equal content."""
         if block not in self._digest_of and digest not in self._by_digest:
             self._by_digest[digest] = block
             self._digest_of[block] = digest
 
     def is_exclusive(self, block: int) -> bool:
-        """Whether its only user may write into it."""
+        """Whether ``block`` has one user, and is not published: its user may write into it."""
         return self._users[block] == 1 and block not in self._digest_of
 
     def check(self) -> None:
@@ -116,7 +116,7 @@ class BlockPool:
             raise AssertionError("published blocks and their digests disagree")
 
     def check_users(self, held: Mapping[int, int]) -> None:
-        """Raise AssertionError unless the users counted here are those that the tables name."""
+        """Raise AssertionError unless each block has as many users as tables name it (``held``)."""
         for block, users in enumerate(self._users):
             if users != held.get(block, 0):
                 raise AssertionError(f"block {block} has {users} users, but {held.get(block, 0)} tables name it")

@@ -1,4 +1,4 @@
-"""Keys and values in one stretch of memory per sequence."""
+"""Keys and values in one range of memory per sequence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from outrider.cache.pool import DType, Pool, pool_kind
 from outrider.errors import CapacityError
 
 ROW_BLOCK = 512
-"""Rows are reserved in whole blocks of this many: attention reads past a sequence's end, in such blocks of keys."""
+"""Rows per block. A slot has whole blocks: attention reads whole blocks of keys, past a sequence's end."""
 
 
 class ContiguousCache:
@@ -19,7 +19,7 @@ class ContiguousCache:
         rows of the pool: [ slot 0: valid rows, stale or zero rows | slot 1 | ... ]
 
     Rolling back only lowers a length: stale rows stay, are masked, and are overwritten by the next forward pass.
-    Memory starts as zeros, so a row never written is finite, and pages never touched cost nothing.
+    Memory starts as zeros, so that unwritten rows are finite, and untouched pages take no memory.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ContiguousCache:
         rows = -(-max_seq_len // ROW_BLOCK) * ROW_BLOCK
         try:
             self.pool: Pool = pool_kind(dtype).make(
-                slots * rows + 1,  # and a spare row
+                slots * rows + 1,  # the last one is the spare row
                 layers=layers,
                 kv_heads=kv_heads,
                 head_dim=head_dim,
@@ -52,23 +52,23 @@ class ContiguousCache:
             raise CapacityError(
                 f"no memory for a cache of {slots} sequences of {max_seq_len} tokens: use a smaller max_seq_len"
             ) from error
-        self._blocks = rows // ROW_BLOCK  # of a slot
+        self._blocks = rows // ROW_BLOCK  # blocks of a slot
         self._slots = slots
         self._prefix_reuse = prefix_reuse
         self._free = list(range(slots))  # longest unused first
         self._lengths: dict[int, int] = {}
         self.attachments: dict[int, object] = {}
-        self._verified: dict[int, tuple[str, list[int]]] = {}  # salt and tokens whose rows a slot holds
+        self._verified: dict[int, tuple[str, list[int]]] = {}  # salt and tokens of the verified rows in a slot
 
     def can_allocate(self) -> bool:
         return bool(self._free)
 
     def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
-        """The free slot that holds the longest beginning of ``tokens``, else the one longest unused."""
+        """Take the free slot that holds the longest prefix of ``tokens``, else the least recently used one."""
         if not self._free:
             raise CapacityError(f"all {self._slots} cache slots are taken: free one, or make the cache larger")
         known = {slot: self._common(slot, tokens, salt) for slot in self._free}
-        slot = max(self._free, key=known.__getitem__)  # the first of equals
+        slot = max(self._free, key=known.__getitem__)  # ``max`` returns the first of equals
         if known[slot] == 0:
             slot = self._least_useful()
         self._free.remove(slot)
@@ -83,7 +83,7 @@ class ContiguousCache:
         return next((slot for slot in self._free if slot not in self._verified), self._free[0])
 
     def _common(self, slot: int, tokens: Sequence[int], salt: str) -> int:
-        """How many rows of a free slot a sequence of ``tokens`` could keep."""
+        """The number of rows of a free slot that a sequence of ``tokens`` can reuse."""
         owner, held = self._verified.get(slot, ("", []))
         if owner != salt:
             return 0
@@ -95,7 +95,7 @@ class ContiguousCache:
             self._verified[slot] = (salt, list(tokens))
 
     def held_digests(self) -> list[Digest]:
-        held = dict(self._verified)  # at once: another thread may ask
+        held = dict(self._verified)  # a copy in one operation: other threads may call this
         return [digest for salt, tokens in held.values() for digest in chain_digests(tokens, DIGEST_BLOCK, salt)]
 
     def free(self, slot: int) -> None:
@@ -104,7 +104,7 @@ class ContiguousCache:
         self._free.append(slot)
 
     def zero(self, slot: int) -> None:
-        """Zero a slot with possible NaN rows: masked rows must be finite, or they poison a later sequence."""
+        """Zero a slot with possible NaN rows: a masked NaN would spread to a later sequence."""
         self._verified.pop(slot, None)
         self.pool.zero_rows(self._rows(slot))
 
@@ -130,12 +130,12 @@ class ContiguousCache:
         return self.pool.read(layer, self._rows(slot, 0, rows))
 
     def _rows(self, slot: int, start: int = 0, end: int | None = None) -> slice:
-        """Rows of the pool that are rows ``start`` to ``end`` (None: the last) of a slot."""
+        """The pool's rows for rows ``start`` to ``end`` (None: the last) of a slot."""
         size = self._blocks * ROW_BLOCK
         return slice(slot * size + start, slot * size + (size if end is None else min(end, size)))
 
     def table(self, slot: int, rows: int) -> list[int]:
-        """A slot's rows lie in one stretch, so its blocks follow one another."""
+        """The pool's blocks for the first ``rows`` rows: a slot's blocks follow one another."""
         first = slot * self._blocks
         return list(range(first, first + -(-rows // ROW_BLOCK)))
 

@@ -35,7 +35,7 @@ class PagedCache:
         prefix_reuse: bool = True,
     ) -> None:
         self.max_seq_len, self.block_size = max_seq_len, block_size
-        self._filler = blocks * block_size  # one more row, never written: what is read beyond a sequence's blocks
+        self._filler = blocks * block_size  # an extra row, never written: rows beyond a sequence's blocks
         try:
             self.pool: Pool = pool_kind(dtype).make(
                 self._filler + 2,
@@ -58,8 +58,8 @@ class PagedCache:
         self._tables: dict[int, list[int]] = {}
         self._lengths: dict[int, int] = {}
         self.attachments: dict[int, object] = {}
-        self._published: dict[int, int] = {}  # blocks of each slot that were found or published
-        self._rows: dict[int, Rows] = {}  # cache row of each position; dropped when the table changes
+        self._published: dict[int, int] = {}  # the number of blocks of each slot that were found or published
+        self._rows: dict[int, Rows] = {}  # the pool's row of each position; dropped when the table changes
         self._next = 0
 
     def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
@@ -80,7 +80,7 @@ class PagedCache:
         return slot
 
     def free(self, slot: int) -> None:
-        for block in reversed(self._tables.pop(slot)):  # a prefix outlives what follows it
+        for block in reversed(self._tables.pop(slot)):  # a prefix stays cached longer than the blocks after it
             self._pool.release(block)
         del self._lengths[slot], self._published[slot]
         self._rows.pop(slot, None)
@@ -100,7 +100,7 @@ class PagedCache:
         return self._lengths[slot] + count <= self.max_seq_len and self._missing(slot, count) <= self._pool.available
 
     def _missing(self, slot: int, count: int) -> int:
-        """Blocks that ``extend(slot, count)`` would take."""
+        """The number of blocks that ``extend(slot, count)`` takes."""
         start, table = self._lengths[slot], self._tables[slot]
         copied = start % self.block_size > 0 and not self._pool.is_exclusive(table[start // self.block_size])
         return max(0, self._blocks(start + count) - len(table)) + int(copied and count > 0)
@@ -143,7 +143,7 @@ class PagedCache:
         return self.pool.read(layer, self._row_index(slot, rows)[:rows])
 
     def table(self, slot: int, rows: int) -> list[int]:
-        """The slot's block table, cut or filled up with a block that lies beyond the pool's."""
+        """The first blocks of the slot's table, filled up with the filler block."""
         wanted, own = self._blocks(rows), self._tables[slot]
         return own[:wanted] + [self._filler // self.block_size] * (wanted - len(own))
 
@@ -160,7 +160,7 @@ class PagedCache:
         self._lengths[slot] = length
 
     def keep_path(self, slot: int, base: int, path: Sequence[int]) -> None:
-        """Compact an accepted tree path (see ``ContiguousCache.keep_path``) and free the rows behind it."""
+        """Compact an accepted tree path (see ``ContiguousCache.keep_path``), and free the blocks behind it."""
         if any(source != target for target, source in enumerate(path)):
             targets = [self._row(slot, base + target) for target in range(len(path))]
             sources = [self._row(slot, base + node) for node in path]
@@ -184,7 +184,7 @@ class PagedCache:
         return -(-rows // self.block_size)
 
     def _own_last(self, slot: int) -> None:
-        """Copy the partly filled last block if others see it: copy on write."""
+        """Copy the partly filled last block if it is shared or published: copy on write."""
         at, within = divmod(self._lengths[slot], self.block_size)
         table = self._tables[slot]
         if within and not self._pool.is_exclusive(table[at]):
@@ -200,11 +200,11 @@ class PagedCache:
         return self._tables[slot][position // self.block_size] * self.block_size + position % self.block_size
 
     def _rows_of(self, blocks: Sequence[int]) -> list[int]:
-        """The rows of the pool that blocks consist of, one block after the other."""
+        """The pool's rows of ``blocks``, one block after another."""
         return [block * self.block_size + i for block in blocks for i in range(self.block_size)]
 
     def _row_index(self, slot: int, least: int = 0) -> Rows:
-        """The row of the pool that holds each position, ``least`` of them or more: filler beyond the slot's blocks."""
+        """The pool's row of each of ``least`` or more positions; the filler row beyond the slot's blocks."""
         index = self._rows.get(slot)
         if index is None or len(index) < least:
             rows = self._rows_of(self._tables[slot])

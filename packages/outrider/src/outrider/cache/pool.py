@@ -1,4 +1,4 @@
-"""The memory of a key-value cache: rows of keys and values by number, as floats or as 8-bit codes with scales."""
+"""The memory of a key-value cache: numbered rows of keys and values, as floats or as 8-bit codes with scales."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DType = Any
 """``"float32"``, ``"bfloat16"`` or ``"int8"``, held by NumPy; or a dtype of torch, held by torch (``TorchPool``)."""
 
 Rows = Any
-"""Rows of a pool: a slice, or whole numbers [n], in an array of the pool's kind (``Pool.index``)."""
+"""Rows of a pool: a slice, or row numbers [n] (``Pool.index``)."""
 
 _NUMPY: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
@@ -30,7 +30,7 @@ _NUMPY: dict[str, np.dtype[Any]] = {
 
 
 class PoolObserver(Protocol):
-    """Hears of rows that are moved or emptied outside of forward passes."""
+    """Is called when rows are moved or zeroed outside of forward passes."""
 
     def copied(self, targets: Sequence[int], sources: Sequence[int]) -> None: ...
 
@@ -39,24 +39,24 @@ class PoolObserver(Protocol):
 
 @dataclass(frozen=True)
 class Pool:
-    """All rows of a cache by number, for code that finds a sequence's rows by a table.
+    """All rows of a cache; a table of blocks maps a sequence's rows to them.
 
     ::
 
         k, v     [ rows of all sequences ... | filler | spare ]
         table    [7, 2]: rows 0 .. block-1 of a sequence lie from 7 * block on, the next ones from 2 * block on
 
-    In int8 a number is its code times its head's scale. Whoever moves rows uses ``copy_rows``, which moves all that
-    they consist of, and tells ``observers``.
+    In int8 a number is its code times its head's scale. Move rows with ``copy_rows``: it moves codes and scales, and
+    calls ``observers``.
     """
 
     k: Sequence[Any]  # one a layer: [rows, kv_heads, head_dim], NumPy arrays here
     v: Sequence[Any]
-    block: int  # rows that one entry of a table stands for
-    filler: int  # the last row that may be read, and finite; rows beyond it are to be read as this one
-    spare: int  # a row to write to what nobody will read; never read itself, as it may hold anything
+    block: int  # rows of one entry of a table
+    filler: int  # the last row that may be read, always finite; it stands for all rows beyond it
+    spare: int  # a row for writes that nobody reads; its contents are arbitrary
     dtype: DType
-    k_scales: Sequence[Any] = ()  # of int8, one a layer: float32 [rows, kv_heads]
+    k_scales: Sequence[Any] = ()  # for int8, one a layer: float32 [rows, kv_heads]
     v_scales: Sequence[Any] = ()
     observers: list[PoolObserver] = field(default_factory=list)
 
@@ -76,7 +76,7 @@ class Pool:
         filler: int,
         spare: int,
     ) -> Self:
-        """Rows of zeros. Raises ``RuntimeError`` or ``MemoryError`` if memory is short."""
+        """A pool of ``rows`` zero rows. Raises ``RuntimeError`` or ``MemoryError`` if memory is short."""
 
         def arrays(dtype: DType, *shape: int) -> list[Any]:
             return [cls.zeros((rows, *shape), dtype, device) for _ in range(layers)]
@@ -89,22 +89,22 @@ class Pool:
 
     @staticmethod
     def zeros(shape: tuple[int, ...], dtype: DType, device: Any) -> Any:
-        """Zeros that take up memory only where they are written to, a small page at a time.
+        """Zeros that take memory only where they are written, in small pages.
 
-        Not NumPy's: it asks for huge pages, of which the first token of a sequence takes one a layer for its keys and
-        one for its values, 120 MB in a model of 30 layers, all of which has to be cleared.
+        NumPy would ask for huge pages. The first token of a sequence would then take, and clear, two huge pages a
+        layer, one for keys and one for values: 120 MB in a model of 30 layers.
         """
         numbers = _NUMPY[dtype]
         count = math.prod(shape)
         return np.frombuffer(small_pages(max(1, count) * numbers.itemsize), numbers, count).reshape(shape)
 
     def index(self, rows: Sequence[int]) -> Rows:
-        """Row numbers as this pool takes them."""
+        """Row numbers [n] as this pool's methods take them."""
         return np.array(rows, np.int64)
 
     @property
     def arrays(self) -> list[Any]:
-        """Everything that a row consists of: [rows, ...] each."""
+        """All arrays with a part of each row: keys, values and their scales, [rows, ...] each."""
         return [*self.k, *self.v, *self.k_scales, *self.v_scales]
 
     def copy_rows(self, targets: Rows, sources: Rows) -> None:
@@ -121,13 +121,16 @@ class Pool:
             observer.zeroed(_numbers(rows))
 
     def write(self, layer: int, rows: Rows, k: Any, v: Any) -> None:
-        """Store k, v: float [n, kv_heads, head_dim] as these n rows. float32 alone: the library writes its own."""
+        """Store k, v: float [n, kv_heads, head_dim] as n rows of a layer.
+
+        Raises TypeError unless the type is float32: the native library writes the other types itself.
+        """
         if self.dtype != "float32":
             raise TypeError(f"rows of {self.dtype} are written by the native library alone")
         self.k[layer][rows], self.v[layer][rows] = k, v
 
     def read(self, layer: int, rows: Rows) -> tuple[Any, Any]:
-        """Keys and values of n rows, [n, kv_heads, head_dim]: as they are held, or float32 where that is int8."""
+        """Keys and values of n rows, [n, kv_heads, head_dim]: int8 as float32, other types as they are held."""
         k, v = self.k[layer][rows], self.v[layer][rows]
         if not self.k_scales:
             return k, v
@@ -141,7 +144,7 @@ def itemsize(dtype: DType) -> int:
 
 
 def token_bytes(*, layers: int, kv_heads: int, head_dim: int, dtype: DType) -> int:
-    """Memory that keys and values of one token take in all layers, scales included."""
+    """Bytes of one token's keys and values in all layers, scales included."""
     scale = itemsize("float32") if "int8" in str(dtype) else 0
     return 2 * layers * kv_heads * (head_dim * itemsize(dtype) + scale)
 
@@ -151,7 +154,7 @@ def _numbers(rows: Rows) -> Sequence[int]:
 
 
 def small_pages(size: int) -> mmap.mmap:
-    """Private memory of zeros. Raises MemoryError if there is none."""
+    """``size`` bytes of private zeroed memory in small pages. Raises MemoryError if memory is short."""
     try:
         if not hasattr(mmap, "MADV_NOHUGEPAGE"):
             return mmap.mmap(-1, size)

@@ -1,4 +1,4 @@
-"""The key-value cache as the engine and the models see it."""
+"""The protocol of key-value caches, for the engine and the models."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CacheKind = Literal["contiguous", "paged"]
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSpec:
-    """How large a cache is and how it is laid out; the model adds its own dimensions."""
+    """Size and layout of a cache; the model adds its own dimensions."""
 
     slots: int = 1  # sequences at once
     max_seq_len: int  # tokens of one sequence
     kind: CacheKind = "contiguous"
-    tokens: int | None = None  # of all sequences together, where they share a pool; None: slots * max_seq_len
+    tokens: int | None = None  # of all sequences together, in a paged cache; None: slots * max_seq_len
     block_size: int = 16
     prefix_reuse: bool = True
 
@@ -39,13 +39,13 @@ class KVCache(Protocol):
     def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
         """Take a slot for a sequence that begins with ``tokens``.
 
-        It may already hold rows of an earlier sequence with the same beginning and the same ``salt``; never that of
-        the last token, whose logits are due. Raises CapacityError if there is no slot.
+        The slot may already hold the rows of a common prefix with an earlier sequence of the same ``salt``, but never
+        the row of the last token, whose logits are due. Raises CapacityError if there is no slot.
         """
         ...
 
     def can_allocate(self) -> bool:
-        """Whether another sequence can be given a slot."""
+        """Whether ``allocate`` would find a slot."""
         ...
 
     def can_extend(self, slot: int, count: int) -> bool:
@@ -60,13 +60,17 @@ class KVCache(Protocol):
         """Reusable prefixes: ``chain_digests`` of blocks of ``DIGEST_BLOCK`` tokens. Callable from any thread."""
         ...
 
-    def free(self, slot: int) -> None: ...
+    def free(self, slot: int) -> None:
+        """Give the slot back; its published rows may serve later sequences."""
+        ...
 
     def zero(self, slot: int) -> None:
         """Zero a slot with possible NaN rows before it is freed."""
         ...
 
-    def length(self, slot: int) -> int: ...
+    def length(self, slot: int) -> int:
+        """The number of valid rows."""
+        ...
 
     def extend(self, slot: int, count: int) -> None:
         """Make room for ``count`` more rows. Raises CapacityError beyond ``max_seq_len``."""
@@ -82,16 +86,16 @@ class KVCache(Protocol):
 
     @property
     def pool(self) -> Pool:
-        """The rows that ``table`` speaks of; the same arrays as long as the cache lives."""
+        """The rows that ``table`` refers to; the arrays stay the same as long as the cache lives."""
         ...
 
     def table(self, slot: int, rows: int) -> list[int]:
-        """The blocks of ``pool`` that hold the first ``rows`` rows of ``slot``; filler where it has none."""
+        """The blocks of ``pool`` with the first ``rows`` rows of ``slot``; filler blocks beyond the slot's."""
         ...
 
     @property
     def attachments(self) -> dict[int, object]:
-        """State of a sequence besides rows, by slot, as keys of its encoder's output. Freed with the slot."""
+        """State of sequences besides rows, by slot, such as an encoder's keys and values. Freed with the slot."""
         ...
 
     def truncate_to(self, slot: int, length: int) -> None:
@@ -107,5 +111,5 @@ class KVCache(Protocol):
         ...
 
     def check(self) -> None:
-        """Conservation: free + used == total, else an error with all three numbers."""
+        """Raise AssertionError, with all three numbers, unless free + used == total."""
         ...

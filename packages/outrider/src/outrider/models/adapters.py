@@ -22,10 +22,10 @@ LowRank = tuple[Floats, Floats]
 
 
 class Adapter(InputSource):
-    """Low-rank matrices by layer and linear layer, ready for the native library."""
+    """Low-rank matrices for linear layers of a model, in the native library's form."""
 
     def __init__(self, name: str, config: ModelConfig, matrices: Mapping[tuple[int, str], LowRank]) -> None:
-        """``matrices`` by layer and the name of the linear layer, one of ``ADAPTED``.
+        """``matrices``: by the layer's index and the linear layer's name, one of ``ADAPTED``.
 
         Raises:
             ModelFormatError: a matrix is of another shape than the model's.
@@ -54,7 +54,7 @@ class Adapter(InputSource):
                 rank=rank, inputs=inputs, outputs=outputs, down=own[0].ctypes.data, up=own[1].ctypes.data
             )
         self.key = digest.hexdigest()
-        """Says what is in it, for caches: rows of other adapters are other rows."""
+        """Digest of the matrices: caches keep the rows of different adapters apart by it."""
         self.address: int = ctypes.addressof(self._structs)
 
     @property
@@ -67,19 +67,19 @@ class Adapter(InputSource):
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes."""
+        """Bytes of memory that the matrices take."""
         return sum(matrix.nbytes for matrix in self._held)
 
 
 def adapted_shapes(c: ModelConfig) -> dict[str, tuple[int, int]]:
-    """Inputs and outputs of every linear layer that adapters add to."""
+    """Inputs and outputs of each linear layer that an adapter can change, by name."""
     d, wide, own, inner = c.hidden_size, c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim, c.intermediate_size
     sizes = ((d, wide), (d, own), (d, own), (wide, d), (d, inner), (d, inner), (inner, d))
     return dict(zip(ADAPTED, sizes, strict=True))
 
 
 def row_adapters(spans: Any, rows: int) -> Any:
-    """The library's pointer for each row, or None if no row has an adapter."""
+    """For each of ``rows`` rows, the address of its adapter's matrices or null; None if no row has an adapter."""
     if all(span.adapter is None for span in spans):
         return None
     pointers = (ctypes.c_void_p * rows)()

@@ -10,7 +10,7 @@ from outrider.models.config import ModelConfig
 
 
 class Model(Protocol):
-    """A target or draft model. ``forward`` writes T rows of keys and values into ``cache``."""
+    """A target or draft model. ``forward`` computes T tokens, and writes T rows of keys and values into ``cache``."""
 
     @property
     def config(self) -> ModelConfig: ...
@@ -21,14 +21,14 @@ class Model(Protocol):
 
 
 class HeadTarget(Model, Protocol):
-    """A target that trained heads can be put on: they read its features and use its embedding and LM head.
+    """A target with the parts that trained heads use: features, embedding, norm and LM head.
 
-    Arrays are of the model's kind: of NumPy in the native library, else tensors of torch.
+    Arrays are NumPy's for a native model, else tensors of torch.
     """
 
     @property
     def dtype(self) -> Any:
-        """Type of activations, in which heads compute: a name for NumPy arrays, else a dtype of torch."""
+        """The type of activations, which heads compute in: a name for NumPy arrays, else a dtype of torch."""
         ...
 
     @property
@@ -38,7 +38,7 @@ class HeadTarget(Model, Protocol):
 
     @property
     def precision(self) -> str:
-        """How the weights are held: ``bfloat16``, ``q4_1``."""
+        """The type of most weights: ``bfloat16``, ``q4_1``."""
         ...
 
     def embed(self, token_ids: Any) -> Any:
@@ -68,15 +68,15 @@ class LoadedModel(HeadTarget, Protocol):
 
     @property
     def implementation(self) -> str:
-        """The implementation: ``native``, ``torch``, or the way of transformers' code."""
+        """The implementation: ``native``, ``torch``, or that of transformers."""
         ...
 
     @property
     def weight_bytes(self) -> int:
-        """Memory that the weights take."""
+        """Bytes of memory that the weights take."""
         ...
 
     @property
     def cache_dtype(self) -> Any:
-        """Of keys and values, as ``dtype``."""
+        """The type of keys and values, as ``dtype``."""
         ...

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 __all__ = ["BatchPart", "ForwardBatch", "ForwardOutput", "SequenceInput", "Span", "pack", "split"]
 
 AnyArray = Any
-"""Of the model's kind: NumPy arrays of the native library, torch tensors elsewhere (``core.arrays.Array``)."""
+"""NumPy arrays for the native library, tensors of torch for other implementations (``verify.arrays.Array``)."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Where the tokens that one sequence brings to a forward pass lie.
+    """The tokens of one sequence in a forward pass, and their rows of the cache.
 
     cache slot:   [ kept rows 0 .. start-1 | new rows start .. start+count-1 ]
     positions:      0 .. start-1             start + depth of each new row
@@ -27,35 +27,35 @@ class Span:
     start: int  # cache rows kept before this pass
     count: int  # new rows, packed next to each other in the batch
     mask: NDArray[np.bool_] | None = None
-    """bool [n, t]: which of the sequence's last t rows each of its last n rows sees, ``n <= count``, ``n <= t``.
+    """bool [n, t]: for each of the sequence's last n rows, which of its last t rows it attends to; n <= count, n <= t.
 
-    These see all rows before the t, and new rows before the n are causal, as all are without a mask."""
+    The n rows attend to all rows before the t. New rows before the n are causal; without a mask, all new rows are."""
     adapter: int | None = None  # address of the adapter's matrices (``outrider.models.adapters``)
 
 
 @dataclass(frozen=True)
 class ForwardBatch:
-    """Ids, positions and rows are plain integers, which the native library takes, and others make tensors of."""
+    """Input of a forward pass. Plain integers: the native library takes them, and torch makes tensors of them."""
 
     token_ids: Sequence[int]  # [T]
     positions: Sequence[int]  # [T]
     spans: tuple[Span, ...]  # in packing order; their counts sum to T
-    logit_rows: Sequence[int] | None  # [R], rows that need the LM head; None: all
-    layers: int | None = None  # run only so many of the first layers, then final norm and LM head; None: all
+    logit_rows: Sequence[int] | None  # [R], tokens of the batch that need logits; None: all
+    layers: int | None = None  # number of first layers to run before final norm and LM head; None: all
     features: tuple[int, ...] = ()
-    """Layer counts, ascending: the residual stream after so many layers, before any norm, is wanted of every token."""
+    """Layer counts, ascending. The output has every token's residual stream after each count, before any norm."""
     inputs: AnyArray | None = None  # float [T, d] in place of the tokens' embeddings
 
 
 @dataclass(frozen=True)
 class SequenceInput:
-    """The tokens one sequence brings to a forward pass, before they are packed with those of others."""
+    """The tokens of one sequence for a forward pass, before they are packed with those of other sequences."""
 
     slot: int
-    start: int  # the cache row of the first
+    start: int  # the cache row of the first token
     tokens: Sequence[int]
     positions: Sequence[int]
-    logit_rows: Sequence[int]  # which of the tokens need logits, in the order in which they are wanted
+    logit_rows: Sequence[int]  # indices of tokens that need logits, in the order of the output
     mask: NDArray[np.bool_] | None = None  # as in ``Span``
     adapter: int | None = None  # as in ``Span``
 
@@ -89,22 +89,27 @@ def pack(
 
 @dataclass(frozen=True)
 class ForwardOutput:
+    """Output of a forward pass over T tokens, R of which have logits."""
+
     logits: AnyArray  # float [R, vocab]
     hidden: AnyArray  # float [R, d], after the final norm
-    features: AnyArray | None = None  # float [T, len(features) * d], those asked for side by side, for all T tokens
+    features: AnyArray | None = None  # float [T, len(features) * d]: for each token, the requested ones joined
 
 
 @dataclass(frozen=True)
 class BatchPart:
-    """Some sequences of a batch as one of their own, and where its rows are in the whole."""
+    """Some sequences of a batch as a batch of their own, and the places of its rows in the whole batch."""
 
     batch: ForwardBatch
-    rows: Sequence[int]  # of the whole's T
-    logit_rows: Sequence[int]  # of the whole's R
+    rows: Sequence[int]  # of the whole batch's T
+    logit_rows: Sequence[int]  # of the whole batch's R
 
 
 def split(batch: ForwardBatch, first: Callable[[Span], bool]) -> list[BatchPart]:
-    """The sequences for which ``first`` holds, and the others; there are both, and ``inputs`` is None."""
+    """Split ``batch`` in two: the sequences for which ``first`` is true, and the others.
+
+    Both must exist, and ``inputs`` must be None.
+    """
     chosen = [first(span) for span in batch.spans]
     scored = range(len(batch.token_ids)) if batch.logit_rows is None else batch.logit_rows
     groups = [own for span, own in zip(batch.spans, chosen, strict=True) for _ in range(span.count)]

@@ -9,20 +9,20 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, kw_only=True)
 class Experts:
-    """A mixture: each token goes through the experts that its router likes best, added up by its weights."""
+    """A mixture of experts: a router scores them for each token; the best are computed, and summed by its weights."""
 
     count: int
-    used: int  # by a token
-    size: int  # intermediate size of one
-    normalised: bool  # the weights of those used sum to 1
-    layers: tuple[bool, ...] = ()  # which layers have them; empty: all
+    used: int  # experts that one token is computed by
+    size: int  # intermediate size of one expert
+    normalised: bool  # the weights of a token's experts sum to 1
+    layers: tuple[bool, ...] = ()  # for each layer, whether it has experts; empty: all
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Dimensions and constants of a model, whatever file format they came from.
+    """Dimensions and constants of a model, the same for every file format.
 
-    Every model is a Llama, changed by the second half of the fields; their defaults are Llama's.
+    The fields after ``bos_token_id`` are differences from Llama; their defaults are Llama's values.
     """
 
     family: str  # as ``model_type`` in config.json
@@ -45,23 +45,23 @@ class ModelConfig:
     bos_token_id: int | None = None
 
     # Attention
-    rotary_dim: int | None = None  # the first dimensions of a head are rotated, so many; None: all
-    rope_layers: tuple[bool, ...] = ()  # which layers rotate; empty: all
-    window_layers: tuple[bool, ...] = ()  # which layers have the sliding window; empty: all
-    local_rope_theta: float | None = None  # the base in layers with the window, never scaled; None: as in the others
+    rotary_dim: int | None = None  # the number of first dimensions of a head that are rotated; None: all
+    rope_layers: tuple[bool, ...] = ()  # for each layer, whether it rotates; empty: all
+    window_layers: tuple[bool, ...] = ()  # for each layer, whether it has the sliding window; empty: all
+    local_rope_theta: float | None = None  # rope_theta of layers with the window, never scaled; None: the same
     output_bias: bool = False  # on the output projection
     whole_qk_norm: bool = False  # ``qk_norm`` is over all heads together
     attention_scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
     attention_cap: float | None = None  # scores become cap * tanh(score / cap)
 
     # The rest of a layer
-    norms: Literal["before", "after", "both"] = "before"  # where a layer's two blocks are normed
+    norms: Literal["before", "after", "both"] = "before"  # norms come before or after attention and MLP
     layer_norm: bool = False  # norms subtract the mean and add a bias
     activation: Literal["silu", "gelu_tanh"] = "silu"
     gated: bool = True  # the activation of one projection is multiplied with another
     mlp_bias: bool = False
     experts: Experts | None = None
-    residual_scale: float = 1.0  # of what a block adds
+    residual_scale: float = 1.0  # factor of the outputs of attention and MLP
 
     # Before and after the layers
     embedding_scale: float = 1.0
@@ -70,31 +70,31 @@ class ModelConfig:
 
     @property
     def is_llama(self) -> bool:
-        """Whether a Llama's layers, with biases or norms on q and k, say it all."""
+        """Whether the layers are Llama's, except for biases or norms on q and k."""
         own = (f for f in fields(self) if f.name in _DIFFERENCES)
         return all(getattr(self, f.name) == f.default for f in own)
 
     @property
     def needed_input(self) -> str:
-        """What requests must bring for the model's encoder, and how; empty: it has none."""
+        """The input that requests must give to the model's encoder, in words; empty: it has no encoder."""
         return ""
 
     @property
     def hears(self) -> bool:
-        """Whether it reads sound."""
+        """Whether the model's input is sound."""
         return False
 
     @property
     def attached_numbers(self) -> int:
-        """Numbers that a sequence keeps beside its rows of the cache, at most; 0 where they are hardly any."""
+        """The most numbers that a sequence holds beside its rows of the cache; 0 if they are negligible."""
         return 0
 
     def window(self, layer: int) -> int | None:
-        """Positions that a layer looks back at, itself included; None: all."""
+        """Positions that a row of the layer attends to, its own included; None: all."""
         return self.sliding_window if not self.window_layers or self.window_layers[layer] else None
 
     def rope(self, layer: int) -> tuple[float, Mapping[str, Any]] | None:
-        """Base and scaling of a layer's rotation; None: it rotates nothing."""
+        """Base and scaling of a layer's rotation; None: the layer rotates nothing."""
         if self.rope_layers and not self.rope_layers[layer]:
             return None
         if self.local_rope_theta is not None and self.window(layer) is not None:

@@ -1,4 +1,4 @@
-"""Which implementation runs a model: the native library on CPUs, torch on GPUs and where there is no library."""
+"""Chooses a model's implementation: the native library on CPUs, torch on GPUs and without the library."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def make_model(
     """A model of the Llama family on ``device``.
 
     Args:
-        weights: by their canonical names: ``StoredTensor``, arrays, or tensors of torch.
-        quantised: whether they are a GGUF file's, of which torch makes bfloat16.
-        dtype: ``auto`` is the file's own (on a CPU; float32 and float16 matrices become bfloat16), and is
-            bfloat16 on a GPU.
-        kv_cache_dtype: of keys and values; ``auto`` is bfloat16, or float32 if ``dtype`` is, and on torch the dtype.
+        weights: by canonical names: ``StoredTensor``, arrays, or tensors of torch.
+        quantised: whether the weights come from a GGUF file; torch converts these to bfloat16.
+        dtype: type of the weights. ``auto``: on a CPU the file's (float32 and float16 matrices become bfloat16), on a
+            GPU bfloat16.
+        kv_cache_dtype: type of keys and values. ``auto``: bfloat16, or float32 if ``dtype`` is; with torch, ``dtype``.
         fixed_shapes: as in ``LlamaModel``.
         shard: this process's share of a model that the native library runs; None: all of it.
-        implementation: ``native`` or ``torch`` to have no other.
+        implementation: ``native`` and ``torch`` allow no other.
 
     Raises:
-        ConfigError: a dtype is not available there.
+        ConfigError: the dtype or the implementation is not available on this device.
         ModelFormatError: weights are damaged.
     """
     on_cpu = str(device) == "cpu"
@@ -55,7 +55,8 @@ def make_model(
         where = "not implementation='torch'"
     elif implementation == "native":
         raise ConfigError(f"implementation='native' needs the native library of the CPU, {where}, or use auto")
-    backend = extension("backends", "torch", f"what runs {config.family} {_reason(implementation, on_cpu)}")
+    asked = f"the torch backend, which runs {config.family} {_reason(implementation, on_cpu)},"
+    backend = extension("backends", "torch", asked)
     made: LoadedModel = backend.make_torch_model(
         config, weights, quantised=quantised, dtype=dtype, kv_cache_dtype=kv_cache_dtype, device=device,
         fixed_shapes=fixed_shapes, why=where,

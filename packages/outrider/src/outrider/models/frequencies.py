@@ -1,4 +1,4 @@
-"""How fast each pair of a rotary position embedding turns, after the scaling that ``config.json`` asks for."""
+"""Frequencies of rotary position embeddings (RoPE, Su et al. 2021), scaled as ``config.json`` says."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ Doubles = NDArray[np.float64]
 def inverse_frequencies(
     head_dim: int, theta: float, scaling: Mapping[str, Any], rotary_dim: int | None = None
 ) -> Doubles:
-    """float64 [head_dim / 2], after the scaling that ``config.json`` asks for.
+    """The scaled frequency of each rotary pair, in radians a position: float64 [head_dim / 2].
 
-    Pairs behind the first ``rotary_dim`` dimensions are not turned: their frequency is 0.
+    Pairs behind the first ``rotary_dim`` dimensions have the frequency 0. Raises ``ModelFormatError`` for an unknown
+    scaling.
     """
     turned = rotary_dim or head_dim
-    with np.errstate(all="ignore"):  # a factor of zero gives no number, which whoever asks looks for
+    with np.errstate(all="ignore"):  # a factor of 0 gives NaN or infinity, which callers check
         inverse = _scaled(_powers(theta, turned), theta, turned, scaling)
     return np.concatenate([inverse, np.zeros((head_dim - turned) // 2)])
 
 
 def magnitudes(head_dim: int, scaling: Mapping[str, Any], rotary_dim: int | None = None) -> Doubles | None:
-    """float64 [head_dim / 2]: by how much each pair grows when it is turned; None: not at all."""
+    """The factor of each pair's cosine and sine (YaRN, LongRoPE): float64 [head_dim / 2]; None: 1."""
     factor = float(scaling.get("attention_factor", 1.0))
     if factor == 1.0:
         return None
@@ -68,7 +69,7 @@ def _llama3(inverse: Doubles, scaling: Mapping[str, Any]) -> Doubles:
     """Llama 3.1: long wavelengths are slowed by ``factor``, short ones kept, those between blended."""
     context = float(scaling["original_max_position_embeddings"])
     low, high, factor = (float(scaling[k]) for k in ("low_freq_factor", "high_freq_factor", "factor"))
-    turns = context * inverse / (2 * math.pi)  # how often each pair turns within the original context
+    turns = context * inverse / (2 * math.pi)  # rotations of each pair within the original context
     keep = np.clip((turns - low) / (high - low), 0, 1)
     return inverse * (keep + (1 - keep) / factor)
 
@@ -89,7 +90,10 @@ def _yarn(inverse: Doubles, theta: float, dim: int, scaling: Mapping[str, Any]) 
 
 
 def _pair_that_turns(times: float, theta: float, dim: int, context: float) -> float:
-    """The pair that turns ``times`` within the context; logarithms of C libraries differ in the last place."""
+    """The index of the pair with ``times`` rotations within the context.
+
+    Decimal, because logarithms of C libraries differ in the last digit.
+    """
     with localcontext(prec=40):
         waves = Decimal(context) / (Decimal(times) * 2 * Decimal(math.pi))
         return float(Decimal(dim) * waves.ln() / (2 * Decimal(theta).ln()))

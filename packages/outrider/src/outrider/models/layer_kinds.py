@@ -1,4 +1,4 @@
-"""Kinds of layers of a model, and their weights in bytes."""
+"""Kinds of a model's layers, and the number of its weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LayerKind:
 
 
 def layer_kinds(config: ModelConfig) -> list[LayerKind]:
-    """The kinds that there are, each once, in the order of their first layers."""
+    """The distinct kinds of a model's layers, in the order of their first layers."""
     kinds: list[LayerKind] = []
     for layer in range(config.num_layers):
         kind = LayerKind(config.window(layer), config.rope(layer))
@@ -35,7 +35,7 @@ def kind_of(config: ModelConfig, layer: int) -> int:
 
 
 def num_layer_weights(config: ModelConfig, *, used: bool = False) -> int:
-    """Weights of the matrices of all layers; ``used``: of those that one token is multiplied with."""
+    """The number of weights in the matrices of all layers; ``used``: in those that one token is multiplied with."""
     d, heads = config.hidden_size, 2 * (config.num_heads + config.num_kv_heads) * config.head_dim
     matrices = 3 if config.gated else 2
     total = 0
@@ -50,6 +50,6 @@ def num_layer_weights(config: ModelConfig, *, used: bool = False) -> int:
 
 
 def num_weights(config: ModelConfig) -> int:
-    """Weights of all matrices, those of the embedding and of the logits included: the size in a model's name."""
+    """The number of weights in all matrices, embedding and LM head included: the size in a model's name."""
     embeddings = config.vocab_size * config.hidden_size * (1 if config.tie_embeddings else 2)
     return num_layer_weights(config) + embeddings

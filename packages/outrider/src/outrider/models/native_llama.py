@@ -30,7 +30,7 @@ _ALONE = nullcontext()
 
 
 class NativeLlamaModel:
-    """Weights packed at construction; ``forward`` takes the tokens of any number of sequences at once.
+    """A Llama-family model. Weights are packed at construction; ``forward`` takes tokens of any number of sequences.
 
     The bits of a row depend on its own tokens and nothing else: not on the rest of the batch, the number of threads
     or the processor (docs/native.md).
@@ -39,8 +39,8 @@ class NativeLlamaModel:
     implementation = "native"
     device = "cpu"
     dtype = "float32"
-    """Of activations, features and logits."""
-    takes_adapters = True  # in ``Span``
+    """The type of activations, features and logits."""
+    takes_adapters = True  # ``Span.adapter`` has an effect
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class NativeLlamaModel:
     ) -> None:
         """
         Args:
-            target: type to round matrices to; None keeps stored codes, and rounds floats to bfloat16.
-            shard: this process's share; None: the whole model. The process that leads has the whole embedding and LM
-                head, as heads and draft sources read them, and others take inputs in place of tokens.
+            target: type that matrices are rounded to; None keeps stored codes, and rounds floats to bfloat16.
+            shard: this process's share; None: the whole model. The leading process has the whole embedding and LM
+                head, because heads and draft sources read them. The others take ``ForwardBatch.inputs``.
 
         Raises:
             ModelFormatError: weights are damaged.
@@ -68,7 +68,7 @@ class NativeLlamaModel:
         self.config, self.target = config, target
         default = "float32" if target == "float32" else "bfloat16"
         self.cache_dtype = default if kv_cache_dtype == "auto" else kv_cache_dtype
-        """Of keys and values."""
+        """The type of keys and values."""
         self._run = native_library().outrider_forward
         self.context = current_context()
         """Threads and instruction set of forward passes."""
@@ -85,7 +85,7 @@ class NativeLlamaModel:
         build = NativeLayers(config, self._parts)
         self._final_norm = build.norm("model.norm")
         self._layers = (LayerStruct * config.num_layers)(*map(build.layer, range(config.num_layers)))
-        self._held = build.held  # what the layers point to
+        self._held = build.held  # arrays that the layers point to
         self._struct = ModelStruct(
             layers=config.num_layers,
             hidden=config.hidden_size,
@@ -112,17 +112,17 @@ class NativeLlamaModel:
 
     @property
     def weight_bytes(self) -> int:
-        """Memory that the weights take."""
+        """Bytes of memory that the weights take."""
         return self._parts.nbytes
 
     @property
     def precision(self) -> str:
-        """How most of the weights are held: ``q4_1``, say."""
+        """The type of most weights: ``q4_1``, say."""
         return self._parts.commonest if self.target is None else self.target
 
     @property
     def gathered(self) -> tuple[int, int]:
-        """Gathers since the model was loaded, and the bytes that they brought this process; of a whole model none."""
+        """Gathers since loading, and the bytes that this process received by them; (0, 0) for a whole model."""
         return (0, 0) if self._share is None else (self._share.struct.gathers, self._share.struct.bytes)
 
     def new_cache(self, spec: CacheSpec) -> KVCache:
@@ -134,7 +134,11 @@ class NativeLlamaModel:
         return cache
 
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
-        """T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for out."""
+        """Compute T tokens: write T rows of keys and values into ``cache``, and return logits [R, vocab] of R rows.
+
+        Raises ValueError for an id, position or size out of range, MemoryError without memory for the pass, and
+        EngineDeadError if a process that computes a share is gone.
+        """
         view = self._caches.get(cache)
         if view is None:
             view = self._caches[cache] = CacheView(cache)
@@ -185,7 +189,7 @@ class NativeLlamaModel:
 
     @property
     def packed_embedding(self) -> NativeWeight | None:
-        """The input embedding where the library has it in memory; None where rows are read from the file."""
+        """The packed input embedding; None if its rows are read from the file."""
         return self._embedding if isinstance(self._embedding, NativeWeight) else None
 
     def final_norm(self, x: Floats) -> Floats:
@@ -206,5 +210,5 @@ class NativeLlamaModel:
 
 
 def _unless_one(scale: float) -> float:
-    """As the library has it: 0 is off."""
+    """The library's form of a scale: 0 for 1, which turns it off."""
     return 0.0 if scale == 1.0 else scale

@@ -1,4 +1,4 @@
-"""What every forward pass of the native library is given: a cache, and the rows of each sequence."""
+"""Arguments of the native library's forward pass: a cache, and the rows of each sequence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CACHE_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2}
 
 
 class CacheView:
-    """A cache as the library sees it."""
+    """The library's struct of a cache; ``address`` refers to it."""
 
     def __init__(self, cache: KVCache) -> None:
         pool = cache.pool
@@ -49,15 +49,15 @@ def _pointers(arrays: Any) -> Any:
 
 
 def _pointer(array: Any) -> int:
-    """Of a NumPy array, or a torch tensor of the CPU."""
+    """The address of a NumPy array's data, or of those of a torch tensor on the CPU."""
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data_ptr())
 
 
 def int64s(values: Sequence[int]) -> array[int]:
-    """Whole numbers as the library reads them.
+    """``values`` as an array of int64, which the library reads.
 
-    Not of NumPy: between forward passes, which empty the processor's caches, what costs is how much
-    code and memory a step touches. The first call into NumPy costs as much as the rest of the call.
+    The array is not NumPy's. A forward pass empties the processor's caches, so that a step's cost is the code and
+    memory that it touches: the first call into NumPy costs as much as the rest of the call.
     """
     return array("q", values)
 
@@ -67,7 +67,7 @@ def address(values: array[int]) -> int:
 
 
 def span_structs(spans: Sequence[Span], cache: KVCache) -> tuple[Any, list[object]]:
-    """An array of spans, and what it points to, which is to be kept until the pass is over."""
+    """An array of the library's spans, and the arrays that it points to: keep them until the pass is over."""
     held: list[object] = []
     structs = (SpanStruct * len(spans))()
     for struct, span in zip(structs, spans, strict=True):
@@ -84,7 +84,10 @@ def span_structs(spans: Sequence[Span], cache: KVCache) -> tuple[Any, list[objec
 
 
 def check_status(status: int) -> None:
-    """Raise what a function of the library returned, if that is an error."""
+    """Raise the error that a status of the library means; 0 is none.
+
+    Raises MemoryError, EngineDeadError, or ValueError for an argument out of range.
+    """
     if status == 1:
         raise MemoryError("no memory for a forward pass: use a smaller max_batched_tokens")
     if status == 3:
@@ -96,7 +99,7 @@ def check_status(status: int) -> None:
 def norm_rows(
     context: Context, x: NDArray[np.float32], weight: int | None, eps: float, *, bias: int | None = None
 ) -> NDArray[np.float32]:
-    """The RMS norm of x: [n, d], or with a bias its layer norm; ``weight``, ``bias``: addresses of [d]."""
+    """The RMS norm of x, float32 [n, d]; with a bias, its layer norm. ``weight``, ``bias``: addresses of [d]."""
     x = np.ascontiguousarray(x, np.float32)
     out = np.empty_like(x)
     where = x.ctypes.data, weight, bias, eps, out.ctypes.data

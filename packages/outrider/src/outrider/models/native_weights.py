@@ -26,7 +26,7 @@ __all__ = ["NativeLayers", "Packer", "Stored"]
 _FLOATS = ("F32", "F16", "BF16")
 
 Stored = Mapping[str, Any]
-"""Weights by their canonical names: ``StoredTensor`` as a file holds them, arrays, or torch tensors of the CPU."""
+"""Weights by canonical names: ``StoredTensor`` (views of files), arrays, or torch tensors on the CPU."""
 
 
 class NativeLayers:
@@ -76,7 +76,7 @@ class NativeLayers:
         return found
 
     def _mlp(self, name: str) -> MLPStruct:
-        """Without a gate, the up projection stands in its place and is activated."""
+        """The MLP's matrices. Without a gate, the up projection takes the gate's place, whose output is activated."""
         gated, parts = self._config.gated, self._packer
         return MLPStruct(
             gate=parts.matrix(name + ("gate_proj" if gated else "up_proj")).struct,
@@ -99,7 +99,7 @@ class NativeLayers:
 
 
 def as_stored(weight: Any) -> StoredTensor:
-    """A weight of ``Stored`` as a file would have it."""
+    """A weight of ``Stored`` as a ``StoredTensor``."""
     if isinstance(weight, StoredTensor):
         return weight
     if isinstance(weight, np.ndarray):

@@ -1,4 +1,4 @@
-"""Batch invariance, the promise behind "the same output", tested on this machine."""
+"""Tests batch invariance on this machine: a row has the same bits in every batch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from outrider.models.config import ModelConfig
 from outrider.models.factory import make_model
 from outrider.verify.arrays import Floats, host
 
-_ROWS = 40  # a sequence long enough to be cut in many ways
-_START = 500  # so that it crosses a block of keys
+_ROWS = 40  # enough rows for passes of many sizes
+_START = 500  # the rows cross a block of keys
 
 _CONFIG = ModelConfig(
     family="llama",
@@ -34,7 +34,7 @@ _CONFIG = ModelConfig(
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether rows were bit-identical in one dtype, and the smallest case that was not."""
+    """Whether rows of chains and trees were bit-identical in one dtype, and their largest difference."""
 
     dtype: str
     chains: bool
@@ -90,7 +90,7 @@ def _run(model: LoadedModel, counts: list[int], tokens: NDArray[np.int64]) -> Fl
 
 
 def _run_scattered(model: LoadedModel, tokens: NDArray[np.int64]) -> Floats:
-    """Logits of eight rows that are every other node of a tree, the others being wrong guesses beside them."""
+    """Logits of eight rows, every other node of a tree; the nodes between them are wrong siblings."""
     cache = model.new_cache(CacheSpec(max_seq_len=_CONFIG.max_seq_len))
     slot = cache.allocate()
     cache.extend(slot, _START)

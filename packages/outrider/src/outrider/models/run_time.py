@@ -1,4 +1,4 @@
-"""How long a model's forward passes take here, next to the least that this machine's memory and arithmetic allow."""
+"""Times a model's forward passes, and computes the lower limits by this machine's memory and arithmetic."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _TRIES = 7
 
 @dataclass(frozen=True)
 class RunTime:
-    """Milliseconds of one forward pass, and of what it cannot do without."""
+    """Milliseconds of one forward pass, and two lower limits."""
 
     rows: int
     ms: float
     memory_limit_ms: float
-    """All weights read once."""
+    """Time to read all weights once."""
     arithmetic_limit_ms: float
-    """All weights multiplied, each with every row."""
+    """Time to multiply every weight with every row."""
 
 
 def time_runs(model: LoadedModel, rates: MachineRates, rows: Sequence[int] = (1, 4, 16)) -> list[RunTime]:
-    """The shortest of a few forward passes of so many rows of one sequence, each with logits."""
+    """For each number of ``rows``, the fastest of a few forward passes of that many rows of one sequence, scored."""
     weights = _weights_multiplied(model.config)
     found = []
     for count in rows:
@@ -43,12 +43,12 @@ def time_runs(model: LoadedModel, rates: MachineRates, rows: Sequence[int] = (1,
 
 
 def _weights_multiplied(c: ModelConfig) -> int:
-    """Weights of all linear layers that a token is multiplied with, that of the logits included."""
+    """Weights of all matrices that one token is multiplied with, the LM head included."""
     return num_layer_weights(c, used=True) + c.vocab_size * c.hidden_size
 
 
 def _bytes_read(model: LoadedModel) -> int:
-    """Of an embedding of its own, a pass reads but a few rows; of experts, those that one token uses."""
+    """Bytes of weights that a pass of one token reads: no separate embedding, and of experts only the token's."""
     c = model.config
     table = 0 if c.tie_embeddings else c.vocab_size * c.hidden_size
     unread = table + num_layer_weights(c) - num_layer_weights(c, used=True)
@@ -56,7 +56,7 @@ def _bytes_read(model: LoadedModel) -> int:
 
 
 def _shortest(model: LoadedModel, rows: int) -> float:
-    """Seconds."""
+    """Seconds of the fastest of ``_TRIES`` passes of ``rows`` rows."""
     context = max(1, min(_CONTEXT, model.config.max_seq_len - rows))
     cache = model.new_cache(CacheSpec(max_seq_len=context + rows))
     slot, vocab_size = cache.allocate(), model.config.vocab_size

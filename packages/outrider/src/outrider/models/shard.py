@@ -37,19 +37,19 @@ class Exchange(Protocol):
 
 
 class Followers(Protocol):
-    """The other processes, as the first one, which leads, sees them."""
+    """The other processes, for the first one, which leads."""
 
     def new_cache(self, cache: KVCache, spec: CacheSpec) -> None:
-        """Give each of them the same cache for its own heads, and keep its rows as those of ``cache``."""
+        """Make the same cache for each process's own heads, and repeat every change of rows of ``cache`` there."""
         ...
 
     def forward(self, batch: ForwardBatch, cache: KVCache) -> AbstractContextManager[None]:
-        """They compute their share of a forward pass while this lasts, and the caller its own."""
+        """A context in which the others compute their shares of a forward pass, and the caller its own."""
         ...
 
 
 def split(total: int, size: int, unit: int = 1) -> list[int]:
-    """Bounds [size + 1] of nearly equal shares, in whole units as far as there are: the last share may be empty."""
+    """Bounds [size + 1] of ``size`` nearly equal shares of ``total``, in whole units; the last share may be empty."""
     units = -(-total // unit)
     return [min(total, -(-rank * units // size) * unit) for rank in range(size + 1)]
 
@@ -66,7 +66,7 @@ def check_size(config: ModelConfig, size: int) -> None:
 
 
 class Shard:
-    """Which outputs of each matrix are this process's.
+    """This process's place among the processes that share a model's matrices by their outputs.
 
     ::
 
@@ -81,7 +81,7 @@ class Shard:
         *,
         followers: Followers | None = None,
     ) -> None:
-        """``followers``: of the process that leads."""
+        """``rank`` of ``size`` processes; ``followers``: the other processes, for rank 0."""
         self.rank, self.size, self.exchange, self.followers = rank, size, exchange, followers
 
     def of(self, config: ModelConfig) -> ShardOf:
@@ -124,7 +124,7 @@ class ShardOf:
         return self._share("vocabulary" if last in ("lm_head", "embed_tokens") else "hidden")
 
     def part_of_head(self, head: WeightStruct) -> WeightStruct:
-        """The process's outputs of its own LM head: that of the first process is whole, and its share comes first."""
+        """This process's part of the LM head that it holds; rank 0 holds the whole head, and its part comes first."""
         part = WeightStruct.from_buffer_copy(head)
         part.outputs = len(self._share("vocabulary"))
         return part

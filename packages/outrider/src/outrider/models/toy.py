@@ -1,8 +1,8 @@
-"""``TableModel``: a model small enough to know exactly, to test engines, caches and draft sources with.
+"""``TableModel``: a model with known exact distributions, for tests of engines, caches and draft sources.
 
 model = TableModel(table)                  # logits of the next token after each sequence of last tokens
 engine = Engine(model, drafters={...}, eos_token_ids=(), vocab_size=4)
-sequence_probs(table, params, prompt, 3)   # the law of its samples
+sequence_probs(table, params, prompt, 3)   # the distribution of its samples
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from outrider.verify.distribution import Context, log_weights, probs
 
 
 class TableModel:
-    """The next token depends on the last ``order`` tokens, by a table.
+    """A model whose next token depends on the last ``order`` tokens, by a table.
 
-    It is handed nothing but new tokens, as any model is, and finds the ones before in the cache: each row holds a
-    token id as its key and a position as its value. A row sees the keys that its span's mask allows, and looks up the
-    token at each position it depends on. So a row too many, too few, out of place or left over is another token:
+    As every model, it gets new tokens alone, and finds earlier ones in the cache: a row's key is a token id, and its
+    value a position. A row attends to the keys that its span's mask allows, and looks up the token at each position
+    that it depends on. A missing, extra, misplaced or stale row therefore changes the output:
 
     ::
 
         cache       5@0 7@1 2@2 | 9@3 4@3 1@4      a prompt, two siblings, a child of the second
         row of 1    sees 5 7 2 4 1: the row after (2, 4, 1) if the order is 3
 
-    Where nothing lies at a position it reads token 0, and where several rows do the sum of their ids.
+    A position without a row counts as token 0, and one with several rows as the sum of their ids.
     """
 
     def __init__(self, table: Array, *, max_seq_len: int = 256, eos_token_ids: Sequence[int] = ()) -> None:
@@ -59,14 +59,14 @@ class TableModel:
     def random(
         cls, vocab_size: int, order: int = 2, *, seed: int = 0, scale: float = 1.5, max_seq_len: int = 256
     ) -> TableModel:
-        """Normal logits of standard deviation ``scale``."""
+        """A table of normal logits with the standard deviation ``scale``."""
         table = np.random.default_rng(seed).normal(scale=scale, size=[vocab_size] * (order + 1))
         return cls(table.astype(np.float32), max_seq_len=max_seq_len)
 
     dtype, device, precision = "float32", "cpu", "float32"
 
     def embed(self, token_ids: NDArray[np.int64]) -> Floats:
-        """The id, ``order`` times: float32 [..., order]."""
+        """Each id, repeated ``order`` times: float32 [..., order]."""
         return np.repeat(np.asarray(token_ids, np.float32)[..., None], self.order, axis=-1)
 
     def final_norm(self, x: Floats) -> Floats:
@@ -88,7 +88,7 @@ class TableModel:
         return make_cache(spec, layers=1, kv_heads=1, head_dim=1, dtype="float32")
 
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
-        """``hidden`` and, whatever the layer, ``features`` are the tokens a row depends on, its own last."""
+        """``hidden``, and ``features`` of every layer, are the tokens that a row depends on, its own last."""
         given = (
             np.array(batch.token_ids) if batch.inputs is None else np.rint(host(batch.inputs)[:, 0]).astype(np.int64)
         )

@@ -57,4 +57,4 @@ def family_extension(family: OtherFamily, folder: Path) -> Any:
         "vision_language": "a model that sees images",
         "transformers": "a model that only transformers' code computes",
     }
-    return extension("families", family, f"{folder.name}: what loads {asked[family]}")
+    return extension("families", family, f"{folder.name}: the loader of {asked[family]}")
