@@ -42,15 +42,17 @@ static float *random_floats(int64_t count, float most) {
 /* ---- Weights ------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
-    int32_t layout, group, half_scales, has_minimum;
-    int table; /* Q4: 0: code - 8; 1: code; 2: sixteen numbers over all of int8 */
+    int32_t layout, bits, group, has_minimum;
+    int narrow; /* no exponents of float16: multiples of a power of two */
+    int table;  /* 4 bits: 0: code - 8; 1: code; 2: sixteen numbers over all of int8 */
 } format;
 
 enum { FORMATS = 10 };
 static const format formats[FORMATS] = {
-    {OUTRIDER_Q4, 32, 1, 0, 0},   {OUTRIDER_Q4, 32, 1, 1, 1}, {OUTRIDER_Q8, 32, 1, 0, 0},    {OUTRIDER_Q8, 16, 0, 0, 0},
-    {OUTRIDER_Q4, 16, 0, 1, 1},   {OUTRIDER_Q8, 32, 0, 1, 0}, {OUTRIDER_Q4, 32, 1, 0, 2},    {OUTRIDER_BF16, 0, 0, 0, 0},
-    {OUTRIDER_F32, 0, 0, 0, 0},   {OUTRIDER_Q4, 16, 1, 0, 2},
+    {OUTRIDER_CODES, 4, 32, 0, 0, 0}, {OUTRIDER_CODES, 4, 32, 1, 0, 1}, {OUTRIDER_CODES, 8, 32, 0, 0, 0},
+    {OUTRIDER_CODES, 8, 16, 0, 1, 0}, {OUTRIDER_CODES, 4, 16, 1, 1, 1}, {OUTRIDER_CODES, 8, 32, 1, 1, 0},
+    {OUTRIDER_CODES, 4, 32, 0, 0, 2}, {OUTRIDER_BF16, 0, 0, 0, 0, 0},   {OUTRIDER_F32, 0, 0, 0, 0, 0},
+    {OUTRIDER_CODES, 4, 16, 0, 0, 2},
 };
 
 /* From 2^-16 to 2^-5, by the size of the codes; one of 64 is subnormal. */
@@ -60,26 +62,48 @@ static uint16_t random_half(int small) {
     return bits;
 }
 
-static void write_scale(uint8_t *at, const format *f, int small, float sign) {
-    uint16_t half = random_half(small);
-    float number = (float)(half & 0x3ff) * 0x1p-10f * (small ? 0x1p-10f : 0x1p-7f) * sign;
-    if (sign < 0) half |= 0x8000;
-    if (f->half_scales)
-        memcpy(at, &half, sizeof half);
-    else
-        memcpy(at, &number, sizeof number);
+/* ``count`` times 2^-24 as float16, for counts whose bits fit: float16's subnormal numbers, and above. */
+static uint16_t half_of_count(uint32_t count) {
+    uint32_t exponent = 1;
+    if (count < 1 << 10) return (uint16_t)count;
+    while (count >= 1 << 11) count >>= 1, exponent++;
+    return (uint16_t)(exponent << 10 | (count & 0x3ff));
 }
 
-static void fill_block(const outrider_weight *w, const format *f, int64_t panel, uint8_t *block) {
-    int64_t size = f->half_scales ? 2 : 4, codes = (f->layout == OUTRIDER_Q8 ? 16 : 8) * f->group;
-    int small = f->layout == OUTRIDER_Q8 || f->table == 2;
+static void write_scale(uint8_t *at, const format *f, int small, float sign) {
+    uint16_t half = random_half(small);
+    if (f->narrow) half = half_of_count((uint32_t)(half & 0x3ff) << (small ? 4 : 7));
+    if (sign < 0) half |= 0x8000;
+    memcpy(at, &half, sizeof half);
+}
+
+/* Codes in the order in which blocks of one plane of 4 or 8 bits, and of 16 inputs by pairs, were first drawn. */
+static void fill_codes(const format *f, uint8_t *block, int64_t first) {
+    int64_t steps = f->group / 4;
+    for (int64_t s = 0; s < (f->bits == 8 ? steps : steps / 2); s++)
+        for (int64_t i = 0; i < 64; i++) {
+            uint8_t both = (uint8_t)random_bits();
+            if (f->bits == 8) {
+                block[64 * (first + s) + i] = both;
+                continue;
+            }
+            for (int half = 0; half < 2; half++) {
+                int64_t step = first + s + half * steps / 2;
+                block[64 * (step / 2) + i] |= (uint8_t)((both >> 4 * half & 15) << 4 * (step % 2));
+            }
+        }
+}
+
+static void fill_group(const outrider_weight *w, const format *f, int64_t panel, int64_t g, uint8_t *at) {
+    int small = f->bits == 8 || f->table == 2;
+    int64_t scale_bytes = 32 * (1 + f->has_minimum), codes = (w->groups * scale_bytes + 63) / 64 * 64;
+    uint8_t *scales = at + g * scale_bytes, *block = at + codes + g * f->group / 32 * 64 * f->bits;
     for (int64_t o = 0; o < 16; o++) {
         if (panel * 16 + o >= w->outputs) continue; /* missing outputs are zero */
-        write_scale(block + o * size, f, small, random_below(8) ? 1.0f : -1.0f);
-        if (f->has_minimum) write_scale(block + (16 + o) * size, f, 0, -1.0f);
+        write_scale(scales + 2 * o, f, small, random_below(8) ? 1.0f : -1.0f);
+        if (f->has_minimum) write_scale(scales + 2 * (16 + o), f, 0, -1.0f);
     }
-    block += 16 * size * (1 + f->has_minimum);
-    for (int64_t i = 0; i < codes; i++) block[i] = (uint8_t)random_bits();
+    fill_codes(f, block, g * f->group % 32 / 4);
 }
 
 static void fill_floats(const outrider_weight *w, const format *f, int64_t panel, uint8_t *at) {
@@ -99,18 +123,18 @@ static void fill_floats(const outrider_weight *w, const format *f, int64_t panel
 static outrider_weight random_weight(int which, int64_t outputs, int64_t inputs, int has_bias) {
     static const int8_t table[16] = {-128, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 127};
     const format *f = formats + which % FORMATS;
-    int quantised = f->layout == OUTRIDER_Q8 || f->layout == OUTRIDER_Q4;
-    outrider_weight w = {.layout = f->layout, .group = f->group, .half_scales = f->half_scales,
-                         .has_minimum = f->has_minimum, .outputs = outputs, .inputs = inputs};
-    w.groups = quantised ? (inputs + 31) / 32 * 32 / f->group : 0;
-    w.panel_bytes = outrider_panel_bytes(f->layout, f->group, f->half_scales, f->has_minimum, inputs);
-    for (int i = 0; i < 16; i++) w.values[i] = (int8_t)(f->table == 0 ? i - 8 : f->table == 1 ? i : table[i]);
-    int64_t panels = (outputs + 15) / 16, step = quantised ? w.panel_bytes / w.groups : 0;
+    outrider_weight w = {.layout = f->layout, .bits = f->bits, .group = f->group, .has_minimum = f->has_minimum,
+                         .has_table = f->table == 2, .first = f->bits == 8 ? -128 : f->table ? 0 : -8, .unit = 1,
+                         .outputs = outputs, .inputs = inputs};
+    w.groups = f->group ? (inputs + 31) / 32 * 32 / f->group : 0;
+    w.panel_bytes = outrider_panel_bytes(&w);
+    memcpy(w.values, table, sizeof table);
+    int64_t panels = (outputs + 15) / 16;
     uint8_t *bytes = allocate((size_t)(panels * w.panel_bytes));
     for (int64_t p = 0; p < panels; p++) {
         uint8_t *panel = bytes + p * w.panel_bytes;
-        if (!quantised) fill_floats(&w, f, p, panel);
-        for (int64_t g = 0; g < w.groups; g++) fill_block(&w, f, p, panel + g * step);
+        if (!f->group) fill_floats(&w, f, p, panel);
+        for (int64_t g = 0; g < w.groups; g++) fill_group(&w, f, p, g, panel);
     }
     w.panels = bytes;
     w.bias = has_bias ? random_floats(outputs, 0.5f) : NULL;

@@ -124,7 +124,7 @@ def pack(
     Args:
         order: int64 [outputs]; packed row i is row ``order[i]`` of the tensor. It applies after the tensor's own order.
         bias: [outputs], in the packed order.
-        target: a type to round to; None keeps the stored numbers exactly (F16 as float32).
+        target: a type to round to; None keeps the stored numbers exactly.
         context: to multiply in; None: the loading model's, else the current one at the first product.
 
     Raises:

@@ -13,18 +13,18 @@ static inline uint32_t read_u32(const uint8_t *p) {
 static inline float read_half(const uint8_t *p) { return half_to_float(read_u16(p)); }
 
 /* Codes of 4 bits: the low halves of ``count`` bytes, then their high halves. */
-static inline void split_halves(const uint8_t *bytes, int count, int8_t *codes) {
+static inline void split_halves(const uint8_t *bytes, int count, uint8_t *codes) {
     for (int i = 0; i < count; i++) {
-        codes[i] = (int8_t)(bytes[i] & 15);
-        codes[count + i] = (int8_t)(bytes[i] >> 4);
+        codes[i] = (uint8_t)(bytes[i] & 15);
+        codes[count + i] = (uint8_t)(bytes[i] >> 4);
     }
 }
 
 /* Codes of 2 bits: the lowest pairs of bits of 32 bytes, then the next ones; 128 codes from each 32 bytes. */
-static inline void split_quarters(const uint8_t *bytes, int count, int8_t *codes) {
+static inline void split_quarters(const uint8_t *bytes, int count, uint8_t *codes) {
     for (int at = 0; at < count; at += 32, codes += 128)
         for (int k = 0; k < 4; k++)
-            for (int i = 0; i < 32; i++) codes[32 * k + i] = (int8_t)(bytes[at + i] >> 2 * k & 3);
+            for (int i = 0; i < 32; i++) codes[32 * k + i] = (uint8_t)(bytes[at + i] >> 2 * k & 3);
 }
 
 #endif

@@ -15,12 +15,13 @@ typedef struct {
 
 static const tile_shapes shapes = {1, 0, {0}, {64, 32, 64, 16, 64}, {16, 16, 8, 16, 4}};
 
-FORCE_INLINE void multiply_block(const uint8_t *codes, lookup table, const int8_t *x, int64_t stride, const int steps,
-                                 const enum form form, const int count, isum *sums) {
+FORCE_INLINE void multiply_block(const uint8_t *codes, lookup table, const int8_t *x, int64_t stride, const int first,
+                                 const int steps, const int bits, const int has_table, const int count, isum *sums) {
     quad weights[8];
     (void)count;
-    unpack_block(codes, table, weights, steps, form, 0);
+    for (int s = 0; s < steps; s++) weights[s] = weights_of_step(codes, table, first + s, bits, has_table);
     __asm__ volatile("" : : "r"(weights) : "memory"); /* compilers may not know that the tile reads the weights */
+    x += 4 * first;
     _tile_zero(0);
     if (steps == 8) {
         _tile_loadd(1, x, stride);
@@ -33,4 +34,3 @@ FORCE_INLINE void multiply_block(const uint8_t *codes, lookup table, const int8_
     }
     _tile_stored(0, sums, sizeof(isum));
 }
-static inline isum isum_plus(isum a, isum b) { return _mm512_add_epi32(a, b); }

@@ -10,7 +10,7 @@ typedef struct {
 static inline pair_quad join_quads(quad first, quad second) {
     pair_quad both;
     EACH_PART {
-        int32x4_t a = vreinterpretq_s32_s8(first.part[i]), b = vreinterpretq_s32_s8(second.part[i]);
+        int32x4_t a = vreinterpretq_s32_u8(first.part[i]), b = vreinterpretq_s32_u8(second.part[i]);
         both.part[2 * i] = vreinterpretq_s8_s32(vzip1q_s32(a, b));
         both.part[2 * i + 1] = vreinterpretq_s8_s32(vzip2q_s32(a, b));
     }
@@ -32,15 +32,12 @@ FORCE_INLINE void multiply_pair(const pair_quad *weights, const int8_t *x, int64
     }
 }
 
-FORCE_INLINE void multiply_block(const uint8_t *codes, lookup table, const int8_t *x, int64_t stride, const int steps,
-                                 const enum form form, const int count, isum *sums) {
-    quad weights[8];
+FORCE_INLINE void multiply_block(const uint8_t *codes, lookup table, const int8_t *x, int64_t stride, const int first,
+                                 const int steps, const int bits, const int has_table, const int count, isum *sums) {
     pair_quad joined[4];
-    unpack_block(codes, table, weights, steps, form, 0);
-    for (int s = 0; s < steps / 2; s++) joined[s] = join_quads(weights[2 * s], weights[2 * s + 1]);
-    for (int r = 0; r < count; r += 2) multiply_pair(joined, x + r * stride, stride, steps, sums + r);
-}
-static inline isum isum_plus(isum a, isum b) {
-    EACH_PART a.part[i] = vaddq_s32(a.part[i], b.part[i]);
-    return a;
+    for (int s = 0; s < steps / 2; s++)
+        joined[s] = join_quads(weights_of_step(codes, table, first + 2 * s, bits, has_table),
+                               weights_of_step(codes, table, first + 2 * s + 1, bits, has_table));
+    for (int r = 0; r < count; r += 2)
+        multiply_pair(joined, x + 4 * first + r * stride, stride, steps, sums + r);
 }

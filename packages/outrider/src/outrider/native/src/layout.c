@@ -11,10 +11,12 @@ typedef struct {
 #define FIELD(type, field) {#type "." #field, offsetof(type, field), sizeof(((type *)0)->field)}
 
 static const place places[] = {
-    WHOLE(outrider_weight), FIELD(outrider_weight, layout), FIELD(outrider_weight, group),
-    FIELD(outrider_weight, half_scales), FIELD(outrider_weight, has_minimum), FIELD(outrider_weight, outputs),
-    FIELD(outrider_weight, inputs), FIELD(outrider_weight, groups), FIELD(outrider_weight, panel_bytes),
-    FIELD(outrider_weight, panels), FIELD(outrider_weight, bias), FIELD(outrider_weight, values),
+    WHOLE(outrider_weight), FIELD(outrider_weight, layout), FIELD(outrider_weight, bits),
+    FIELD(outrider_weight, group), FIELD(outrider_weight, scales), FIELD(outrider_weight, has_minimum),
+    FIELD(outrider_weight, has_table), FIELD(outrider_weight, first), FIELD(outrider_weight, unit),
+    FIELD(outrider_weight, outputs), FIELD(outrider_weight, inputs), FIELD(outrider_weight, groups),
+    FIELD(outrider_weight, panel_bytes), FIELD(outrider_weight, panels), FIELD(outrider_weight, bias),
+    FIELD(outrider_weight, values),
     WHOLE(outrider_mlp), FIELD(outrider_mlp, gate), FIELD(outrider_mlp, up), FIELD(outrider_mlp, down),
     WHOLE(outrider_norm_weights), FIELD(outrider_norm_weights, weight), FIELD(outrider_norm_weights, bias),
     WHOLE(outrider_layer), FIELD(outrider_layer, q), FIELD(outrider_layer, k), FIELD(outrider_layer, v),

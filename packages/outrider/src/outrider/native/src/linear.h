@@ -19,7 +19,7 @@ share_size share_of_panels(const outrider_weight *w, int64_t rows, int64_t unit)
 void run_linear(outrider_context *c, const activations *input, int count, const product *products);
 
 static inline int is_quantised(const outrider_weight *w) {
-    return w->layout == OUTRIDER_Q8 || w->layout == OUTRIDER_Q4;
+    return w->layout == OUTRIDER_CODES;
 }
 
 #endif

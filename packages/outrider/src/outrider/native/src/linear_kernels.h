@@ -48,86 +48,55 @@ static void quantise(const activations *a, int64_t first, int64_t last) {
         }
 }
 
-/* How codes become values. */
-enum form { FORM_BYTES, FORM_TABLE, FORM_EVEN }; /* EVEN: 4 bits that count evenly, value = code + values[0] */
-
-/* Rows for which the upper codes stay sixteen times too large: cheaper to unpack, dearer to add up. */
-#if defined(HAS_SIXTEENFOLD)
-#define IS_SIXTEENFOLD(form, count) ((form) == FORM_EVEN && (count) <= 2)
-#else
-#define IS_SIXTEENFOLD(form, count) 0
-#define quad_of_sixteenfold_codes quad_of_high_codes
-#define isum_plus_sixteenth(sum, sixteenfold) (sum)
-#endif
-
-#if defined(ISA_AVX2)
-#include "block_avx2.h"
-#else
-/* The codes of a block, for all rows. The compiler knows the last three arguments. */
-FORCE_INLINE void unpack_block(const uint8_t *codes, lookup table, quad *weights, const int steps,
-                               const enum form form, const int sixteenfold) {
-    for (int s = 0; s < steps; s++) {
-        const uint8_t *upper = codes + 64 * (s - steps / 2);
-        if (form == FORM_BYTES)
-            weights[s] = quad_of_bytes(codes + 64 * s);
-        else if (s < steps / 2)
-            weights[s] = form == FORM_EVEN ? quad_of_low_codes(codes + 64 * s) : quad_of_low_halves(codes + 64 * s, table);
-        else if (sixteenfold)
-            weights[s] = quad_of_sixteenfold_codes(upper);
-        else
-            weights[s] = form == FORM_EVEN ? quad_of_high_codes(upper) : quad_of_high_halves(upper, table);
-    }
-}
-
-/* The exact sum of a block's products with one row, behind ``sum``. */
-FORCE_INLINE isum sum_block(isum sum, const quad *weights, const int8_t *x, const int steps, const enum form form,
-                            const int sixteenfold) {
-    isum upper = isum_start_codes(0, 0);
-    for (int s = 0; s < steps; s++)
-        if (form != FORM_EVEN)
-            sum = isum_add(sum, weights[s], x + 4 * s);
-        else if (sixteenfold && s >= steps / 2)
-            upper = isum_add_codes(upper, weights[s], x + 4 * s);
-        else
-            sum = isum_add_codes(sum, weights[s], x + 4 * s);
-    return sixteenfold ? isum_plus_sixteenth(sum, upper) : sum;
-}
+#include "codes.h"
+#include "scales.h"
 
 /* How a set multiplies a block with several rows at once, if not row by row. */
-#if defined(ISA_AMX)
+#if defined(ISA_AVX2)
+#include "block_avx2.h"
+#elif defined(ISA_AMX)
 #include "dot_amx.h"
 #elif defined(ISA_I8MM)
 #include "dot_i8mm.h"
 #else
 #define MULTIPLIES_BLOCKS(count) 0
-#define multiply_block(codes, table, x, stride, steps, form, count, sums) (void)(sums)
-#define isum_plus(a, b) (a)
-#endif
+#define multiply_block(codes, table, x, stride, first, steps, bits, has_table, count, sums) (void)(sums)
 #endif
 
-/* One block for ``count`` rows, which the compiler knows, as it does ``steps`` (inputs of a group / 4), ``form``, and
- * ``part``: which of a quant group's sums are those of the block. ``quant``: of the first row. */
-FORCE_INLINE void quantised_block(const outrider_weight *w, const uint8_t *block, const int8_t *x,
-                                  const act_quant_group *quant, int64_t groups, const int count, const int steps,
-                                  const int part, const enum form form, int32_t first_value, lookup table, vec *y) {
-    const uint8_t *codes = block + (w->half_scales ? 32 : 64) * (1 + w->has_minimum);
-    vec scale = w->half_scales ? vec_load_half((const uint16_t *)block) : vec_load((const float *)block);
-    vec minimum = vec_set(0);
-    if (w->has_minimum)
-        minimum = w->half_scales ? vec_load_half((const uint16_t *)(block + 32)) : vec_load((const float *)(block + 64));
-    quad weights[8];
-    isum products[MOST_ROWS];
-    if (MULTIPLIES_BLOCKS(count))
-        multiply_block(codes, table, x, 32 * groups, steps, form, count, products);
-    else
-        unpack_block(codes, table, weights, steps, form, IS_SIXTEENFOLD(form, count));
+/* What codes are, known to the compiler. */
+typedef struct {
+    int bits, has_table;
+    int group; /* inputs */
+    int first; /* whether code 0 stands for another number than 0 */
+} form;
+
+/* The exact sums of a group's products with ``count`` rows: steps from ``first`` on of a block. */
+FORCE_INLINE void sum_group(const uint8_t *codes, const quad *weights, lookup table, const int8_t *x, int64_t stride,
+                            const int first, const form f, const int count, isum *sums) {
+    const int steps = f.group / 4;
+    if (MULTIPLIES_BLOCKS(count)) {
+        multiply_block(codes, table, x, stride, first, steps, f.bits, f.has_table, count, sums);
+        return;
+    }
+#if !defined(ISA_AVX2)
+    for (int r = 0; r < count; r++) {
+        sums[r] = isum_set(0);
+        for (int s = first; s < first + steps; s++) sums[r] = isum_add(sums[r], weights[s], x + stride * r + 4 * s);
+    }
+#else
+    (void)weights;
+#endif
+}
+
+/* One group for ``count`` rows. ``part``: which of a quant group's sums are those of the group. */
+FORCE_INLINE void add_group(const outrider_weight *w, vec scale, vec minimum, const isum *sums,
+                            const act_quant_group *quant, int64_t groups, const int part, const form f,
+                            const int count, vec *y) {
+    const int is_value = f.has_table || f.bits == 8;
     for (int r = 0; r < count; r++, quant += groups) {
-        int32_t sum_x = quant->sum[part];
-        isum sum = form == FORM_EVEN ? isum_start_codes(sum_x, first_value) : isum_start(sum_x);
-        if (MULTIPLIES_BLOCKS(count))
-            sum = isum_plus(sum, products[r]);
-        else
-            sum = sum_block(sum, weights, x + 32 * groups * r, steps, form, IS_SIXTEENFOLD(form, count));
+        isum sum = sums[r];
+        if (is_value ? WEIGHT_OFFSET != 0 : f.first)
+            sum = isum_plus(sum, isum_set((is_value ? -WEIGHT_OFFSET : w->first) * quant->sum[part]));
         vec scales = vec_mul(scale, vec_set(quant->scale));
 #if !defined(OUTRIDER_CONTROL_REORDERED)
         y[r] = vec_fma(vec_of_isum(sum), scales, y[r]);
@@ -139,79 +108,101 @@ FORCE_INLINE void quantised_block(const outrider_weight *w, const uint8_t *block
     }
 }
 
-/* One panel; see ``quantised_block``. */
-FORCE_INLINE void quantised_panel(const outrider_weight *w, const uint8_t *block, const activations *a, int64_t row,
-                                  const int count, const int steps, const enum form form, int32_t first_value, vec *y) {
-    const int64_t groups = a->groups, bytes = w->panel_bytes / w->groups;
+/* One panel. ``ahead``: bytes to the next panel that will be read, or 0. */
+FORCE_INLINE void coded_panel(const outrider_weight *w, const uint8_t *panel, int64_t ahead, const activations *a,
+                              int64_t row, const int count, const form f, vec *y) {
+    const int64_t groups = a->groups, stride = 32 * groups;
     const act_quant_group *quant = a->quant + row * groups;
-    const int8_t *x = a->codes + row * groups * 32;
+    const int8_t *x = a->codes + row * stride;
+    const uint8_t *codes = panel + codes_at(w);
     lookup table = lookup_of(w->values);
+    group_scales scales;
     for (int r = 0; r < count; r++) y[r] = vec_set(0);
-    for (int64_t g = 0; g < groups; g++, quant++, x += 32) {
-        for (int64_t i = 0; i < bytes * (8 / steps); i += 64) /* the next panel's */
-            __builtin_prefetch(block + w->panel_bytes + i);
-        if (steps == 8) {
-            quantised_block(w, block, x, quant, groups, count, steps, 0, form, first_value, table, y);
-        } else {
-            quantised_block(w, block, x, quant, groups, count, steps, 1, form, first_value, table, y);
-            quantised_block(w, block + bytes, x + 16, quant, groups, count, steps, 2, form, first_value, table, y);
+    for (int64_t block = 0; block < groups; block++, quant++, x += 32, codes += 64 * f.bits) {
+        int at = block % SCALE_BLOCKS;
+        if (at == 0) panel = read_scales(w, panel, ahead, groups - block, &scales);
+        for (int i = 0; i < f.bits; i++) __builtin_prefetch(codes + ahead + 64 * i);
+        quad weights[8];
+        if (!MULTIPLIES_BLOCKS(count))
+            for (int s = 0; s < 8; s++) weights[s] = weights_of_step(codes, table, s, f.bits, f.has_table);
+        for (int g = 0; g < 32 / f.group; g++) {
+            isum sums[MOST_ROWS];
+            int n = at * (32 / f.group) + g;
+            sum_group(codes, weights, table, x, stride, g * (f.group / 4), f, count, sums);
+            add_group(w, scales.scale[n], scales.minimum[n], sums, quant, groups, f.group == 32 ? 0 : 1 + g, f, count, y);
         }
-        block += bytes * (8 / steps);
     }
 }
 
-FORCE_INLINE vec load_weights(const uint8_t *panel, int64_t input, const int half) {
-    return half ? vec_load_bf16((const uint16_t *)panel + LANES * input) : vec_load((const float *)panel + LANES * input);
+FORCE_INLINE vec load_weights(const uint8_t *panel, int64_t input, const int layout) {
+    if (layout == OUTRIDER_F32) return vec_load((const float *)panel + LANES * input);
+    const uint16_t *halves = (const uint16_t *)panel + LANES * input;
+    return layout == OUTRIDER_BF16 ? vec_load_bf16(halves) : vec_load_half(halves);
 }
 
 FORCE_INLINE void float_panel(const outrider_weight *w, const uint8_t *panel, const activations *a, int64_t row,
-                              const int count, const int half, vec *y) {
+                              const int count, const int layout, vec *y) {
     const float *x = a->x + row * a->inputs;
     vec odd[MOST_ROWS];
     for (int r = 0; r < count; r++) y[r] = odd[r] = vec_set(0);
     int64_t i = 0;
     for (; i + 1 < w->inputs; i += 2) {
-        __builtin_prefetch(panel + (LANES * i << (half ? 1 : 2)) + AHEAD_BYTES);
-        vec even_weights = load_weights(panel, i, half), odd_weights = load_weights(panel, i + 1, half);
+        __builtin_prefetch(panel + (LANES * i << (layout == OUTRIDER_F32 ? 2 : 1)) + AHEAD_BYTES);
+        vec even_weights = load_weights(panel, i, layout), odd_weights = load_weights(panel, i + 1, layout);
         for (int r = 0; r < count; r++) {
             y[r] = vec_fma(even_weights, vec_set(x[r * a->inputs + i]), y[r]);
             odd[r] = vec_fma(odd_weights, vec_set(x[r * a->inputs + i + 1]), odd[r]);
         }
     }
     for (int r = 0; r < count; r++) {
-        if (i < w->inputs) y[r] = vec_fma(load_weights(panel, i, half), vec_set(x[r * a->inputs + i]), y[r]);
+        if (i < w->inputs) y[r] = vec_fma(load_weights(panel, i, layout), vec_set(x[r * a->inputs + i]), y[r]);
         y[r] = vec_add(y[r], odd[r]);
     }
 }
 
-/* Whether codes of 4 bits stand for numbers one apart. */
-static inline int counts_evenly(const outrider_weight *w) {
-    int evenly = 1;
-    for (int i = 1; i < 16; i++) evenly &= w->values[i] == w->values[0] + i;
-    return evenly;
+/* One panel for ``count`` rows, which the compiler knows. */
+FORCE_INLINE void panel_sums(const outrider_weight *w, const uint8_t *at, int64_t ahead, const activations *a,
+                             int64_t row, const int count, vec *y) {
+#define CODED(...) coded_panel(w, at, ahead, a, row, count, (form){__VA_ARGS__}, y)
+    if (w->layout == OUTRIDER_F32)
+        float_panel(w, at, a, row, count, OUTRIDER_F32, y);
+    else if (w->layout == OUTRIDER_BF16)
+        float_panel(w, at, a, row, count, OUTRIDER_BF16, y);
+    else if (w->layout == OUTRIDER_F16)
+        float_panel(w, at, a, row, count, OUTRIDER_F16, y);
+    else if (w->group == 32)
+        switch (w->bits) {
+        case 1: CODED(1, 0, 32, 1); break;
+        case 2: CODED(2, 0, 32, 1); break;
+        case 4:
+            if (w->has_table) CODED(4, 1, 32, 1);
+            else if (w->first) CODED(4, 0, 32, 1);
+            else CODED(4, 0, 32, 0);
+            break;
+        case 5:
+            if (w->first) CODED(5, 0, 32, 1);
+            else CODED(5, 0, 32, 0);
+            break;
+        default: CODED(8, 0, 32, 1); break;
+        }
+    else
+        switch (w->bits) {
+        case 2: CODED(2, 0, 16, 1); break;
+        case 3: CODED(3, 0, 16, 1); break;
+        case 4:
+            if (w->has_table) CODED(4, 1, 16, 1);
+            else CODED(4, 0, 16, 1);
+            break;
+        case 6: CODED(6, 0, 16, 1); break;
+        default: CODED(8, 0, 16, 1); break;
+        }
+#undef CODED
 }
 
-/* One panel for ``count`` rows, which the compiler knows. ``evenly``: see ``counts_evenly``. */
-FORCE_INLINE void panel_rows(const outrider_weight *w, int64_t panel, const activations *a, int64_t row,
-                             const int count, int evenly, float *out, int64_t stride) {
+FORCE_INLINE void panel_rows(const outrider_weight *w, int64_t panel, int64_t ahead, const activations *a, int64_t row,
+                             const int count, float *out, int64_t stride) {
     vec y[MOST_ROWS];
-    const uint8_t *at = w->panels + panel * w->panel_bytes;
-    if (w->layout == OUTRIDER_F32)
-        float_panel(w, at, a, row, count, 0, y);
-    else if (w->layout == OUTRIDER_BF16)
-        float_panel(w, at, a, row, count, 1, y);
-    else if (w->layout == OUTRIDER_Q8 && w->group == 32)
-        quantised_panel(w, at, a, row, count, 8, FORM_BYTES, 0, y);
-    else if (w->layout == OUTRIDER_Q8)
-        quantised_panel(w, at, a, row, count, 4, FORM_BYTES, 0, y);
-    else if (w->group == 32 && evenly && w->values[0] == 0)
-        quantised_panel(w, at, a, row, count, 8, FORM_EVEN, 0, y); /* one product less for each row and group */
-    else if (w->group == 32 && evenly)
-        quantised_panel(w, at, a, row, count, 8, FORM_EVEN, w->values[0], y);
-    else if (w->group == 32)
-        quantised_panel(w, at, a, row, count, 8, FORM_TABLE, 0, y);
-    else
-        quantised_panel(w, at, a, row, count, 4, FORM_TABLE, 0, y);
+    panel_sums(w, w->panels + panel * w->panel_bytes, ahead, a, row, count, y);
     int64_t left = w->outputs - panel * LANES;
     int lanes = left < LANES ? (int)left : LANES;
     for (int r = 0; r < count; r++) {
@@ -226,9 +217,9 @@ FORCE_INLINE void panel_rows(const outrider_weight *w, int64_t panel, const acti
 
 /* The rows that one panel is multiplied with at once, as many as the registers hold. */
 #define ROWS(name, count)                                                                                            \
-    static void name(const outrider_weight *w, int64_t panel, const activations *a, int64_t row, int evenly,         \
+    static void name(const outrider_weight *w, int64_t panel, int64_t ahead, const activations *a, int64_t row,      \
                      float *y, int64_t stride) {                                                                     \
-        panel_rows(w, panel, a, row, count, evenly, y, stride);                                                      \
+        panel_rows(w, panel, ahead, a, row, count, y, stride);                                                       \
     }
 ROWS(one_row, 1)
 ROWS(two_rows, 2)
@@ -245,23 +236,22 @@ ROWS(sixteen_rows, 16)
 
 static void linear(const outrider_weight *w, const activations *a, int64_t first, int64_t last, float *y,
                    int64_t stride) {
-    int evenly = counts_evenly(w);
     for (int64_t tile = 0; tile < a->rows; tile += ROW_TILE) {
         int64_t end = tile + ROW_TILE < a->rows ? tile + ROW_TILE : a->rows;
         for (int64_t p = first; p < last; p++) {
-            int64_t r = tile;
+            int64_t r = tile, ahead = p + 1 < last ? w->panel_bytes : 0;
 #if MOST_ROWS >= 16
-            for (; r + 16 <= end; r += 16) sixteen_rows(w, p, a, r, evenly, y, stride);
+            for (; r + 16 <= end; r += 16) sixteen_rows(w, p, ahead, a, r, y, stride);
 #endif
 #if MOST_ROWS >= 8
-            for (; r + 8 <= end; r += 8) eight_rows(w, p, a, r, evenly, y, stride);
+            for (; r + 8 <= end; r += 8) eight_rows(w, p, ahead, a, r, y, stride);
 #endif
 #if MOST_ROWS >= 4
-            for (; r + 4 <= end; r += 4) four_rows(w, p, a, r, evenly, y, stride);
-            if (r + 3 == end) three_rows(w, p, a, r, evenly, y, stride), r = end; /* a draft of two tokens */
+            for (; r + 4 <= end; r += 4) four_rows(w, p, ahead, a, r, y, stride);
+            if (r + 3 == end) three_rows(w, p, ahead, a, r, y, stride), r = end; /* a draft of two tokens */
 #endif
-            for (; r + 2 <= end; r += 2) two_rows(w, p, a, r, evenly, y, stride);
-            for (; r < end; r++) one_row(w, p, a, r, evenly, y, stride);
+            for (; r + 2 <= end; r += 2) two_rows(w, p, ahead, a, r, y, stride);
+            for (; r < end; r++) one_row(w, p, ahead, a, r, y, stride);
         }
     }
 }

@@ -7,7 +7,7 @@
 #include "context.h"
 
 enum { PIECE = 1 << 20, TRIES = 5 };
-enum { ROWS = 16, OUTPUTS = 256, INPUTS = 1024, GROUPS = INPUTS / 32, BLOCK = 64 + 16 * 32 }; /* fits a core's cache */
+enum { ROWS = 16, OUTPUTS = 256, INPUTS = 1024, GROUPS = INPUTS / 32, PANEL = GROUPS * (32 + 16 * 32) }; /* fits a core's cache */
 
 static double seconds(void) {
     struct timespec now;
@@ -64,7 +64,6 @@ static void multiply(void *shared, int64_t item, int thread) {
 }
 
 double outrider_arithmetic_rate(outrider_context *context) {
-    enum { PANEL = GROUPS * BLOCK };
     uint8_t *panels = aligned_alloc(64, OUTPUTS / 16 * PANEL);
     float *x = aligned_alloc(64, ROWS * INPUTS * sizeof(float));
     int8_t *codes = aligned_alloc(64, ROWS * INPUTS);
@@ -74,8 +73,8 @@ double outrider_arithmetic_rate(outrider_context *context) {
         memset(panels, 0, OUTPUTS / 16 * PANEL);
         for (int i = 0; i < ROWS * INPUTS; i++) x[i] = (float)(i % 255 - 127);
         product p = {context->k,
-                     {.layout = OUTRIDER_Q8, .group = 32, .outputs = OUTPUTS, .inputs = INPUTS, .groups = GROUPS,
-                      .panel_bytes = PANEL, .panels = panels},
+                     {.layout = OUTRIDER_CODES, .bits = 8, .group = 32, .first = -128, .unit = 1, .outputs = OUTPUTS,
+                      .inputs = INPUTS, .groups = GROUPS, .panel_bytes = PANEL, .panels = panels},
                      {ROWS, INPUTS, GROUPS, x, codes, quant}};
         lock_context(context);
         p.k->quantise(&p.input, 0, ROWS);

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 11 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 12 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -53,38 +53,55 @@ OUTRIDER_API const char *outrider_isa(const outrider_context *context); /* NULL:
 enum outrider_layout {
     OUTRIDER_F32 = 0,  /* panel: [inputs][16] float */
     OUTRIDER_BF16 = 1, /* panel: [inputs][16] bfloat16 */
-    OUTRIDER_Q8 = 2,   /* panel: one block per group of inputs; codes of 8 bits */
-    OUTRIDER_Q4 = 3    /* the same with codes of 4 bits that index a table */
+    OUTRIDER_F16 = 2,  /* panel: [inputs][16] float16 */
+    OUTRIDER_CODES = 3 /* panel: scales of groups of inputs, then integer codes */
+};
+
+/* How the scales and minima of groups are stored. With K-quants, a super-block of 256 inputs has a float16 for each
+ * output, which is multiplied by a small integer of each group: that product is exact in float32. */
+enum outrider_scales {
+    OUTRIDER_SCALES_F16 = 0,       /* each group: scales [16] float16; minima [16] float16 */
+    OUTRIDER_SCALES_BLOCK_F16 = 1, /* each super-block: scales [16] float16, of all its groups */
+    OUTRIDER_SCALES_I8 = 2,        /* each super-block: d [16] float16; then for each group: [16] int8 */
+    OUTRIDER_SCALES_U8 = 3,        /* each super-block: d [16], least [16] float16; each group: [16] uint8, minima [16] */
+    OUTRIDER_SCALES_U4 = 4,        /* the same with both in a byte [16]: scale in the low half, minimum in the high */
+    OUTRIDER_SCALES_E8M0 = 5,      /* each group: [16] bytes e, for 2^(e - 128) */
+    OUTRIDER_SCALES_E4M3 = 6       /* each group: [16] bytes, for half of an unsigned E4M3 number */
 };
 
 /* A matrix [outputs, inputs], cut into panels of 16 outputs; missing outputs and inputs are zero.
  *
- * A panel of OUTRIDER_Q8 or OUTRIDER_Q4 is, for each group of ``group`` inputs (16 or 32), one block:
+ * A panel of OUTRIDER_CODES is all its scales as ``scales`` says, zeros up to a multiple of 64 bytes, and then a block
+ * for each 32 inputs. A block is one bit plane or two, the lower bits first, and a plane of b bits is
  *
- *     scales  [16]              float16 or float32, one for each output
- *     minima  [16]              the same type; only if has_minimum
- *     codes   Q8: [group / 4][16][4]    byte: input 4 s + i of output o at [s][o][i], value + 128
- *             Q4: [group / 8][16][4]    low half: input 4 s + i; high half: input group / 2 + 4 s + i
+ *     [b / 8 * 8][16][4]    byte [v][o][i]: b bits of input 4 s + i of output o for each s = v * 8 / b + k, at bit b k
  *
- * and stands for  weight = scale * value + minimum,  value = code - 128 (Q8) or values[code] (Q4).
+ * with planes of 1, 2, 4, 2 + 1, 4 + 1, 4 + 2 and 8 bits. A number is  scale * value + minimum,  where
+ *
+ *     value = code + first, or values[code] with has_table
+ *     scale = d * unit * (the group's integer),  minimum = - least * (the group's integer);  or as stored
  */
 typedef struct {
     int32_t layout;
-    int32_t group;        /* inputs per scale */
-    int32_t half_scales;  /* scales and minima are float16, else float32 */
+    int32_t bits;        /* of a code: 1 to 6, or 8 */
+    int32_t group;       /* inputs per scale: 16 or 32 */
+    int32_t scales;      /* enum outrider_scales */
     int32_t has_minimum;
+    int32_t has_table;   /* with 4 bits */
+    int32_t first;       /* the value of code 0; with 8 bits -128 */
+    float unit;          /* a power of two, for OUTRIDER_SCALES_I8 */
     int64_t outputs;
-    int64_t inputs;       /* as the matrix has them */
-    int64_t groups;       /* Q8, Q4: groups a panel holds, ceil(inputs / 32) * 32 / group */
+    int64_t inputs;      /* as the matrix has them; a multiple of 256 if scales are those of super-blocks */
+    int64_t groups;      /* OUTRIDER_CODES: groups a panel holds, ceil(inputs / 32) * 32 / group */
     int64_t panel_bytes;
     const uint8_t *panels; /* aligned to 64 bytes */
     const float *bias;     /* [outputs], or NULL */
-    int8_t values[16];     /* Q4: what each code stands for */
+    int8_t values[16];     /* has_table: what each code stands for */
 } outrider_weight;
 
-/* Bytes of a panel; 0 if the layout is not known. */
-OUTRIDER_API int64_t outrider_panel_bytes(int32_t layout, int32_t group, int32_t half_scales, int32_t has_minimum,
-                                          int64_t inputs);
+/* Bytes of a panel of ``weight``, by its layout, bits, group, scales, has_minimum and inputs; 0 if there is no such
+ * layout. */
+OUTRIDER_API int64_t outrider_panel_bytes(const outrider_weight *weight);
 
 /* y = x W' + bias. x: [rows, inputs], y: [rows, outputs]. Quantised layouts round x to 8 bits by groups of 32. */
 OUTRIDER_API int outrider_linear(outrider_context *context, const outrider_weight *weight, int64_t rows,

@@ -39,7 +39,7 @@ enum outrider_file_type {
 
 /* What a tensor becomes. */
 enum outrider_target {
-    OUTRIDER_AS_STORED = 0, /* without loss; F16 becomes OUTRIDER_F32 */
+    OUTRIDER_AS_STORED = 0, /* without loss */
     OUTRIDER_TO_F32 = 1,
     OUTRIDER_TO_BF16 = 2, /* rounded to nearest, ties to even */
     OUTRIDER_TO_Q8_0 = 3, /* groups of 32, rounded as llama.cpp rounds to the format of that name */

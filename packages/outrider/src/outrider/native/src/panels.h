@@ -3,24 +3,95 @@
 #define OUTRIDER_PANELS_H
 
 #include "check.h"
+#include "simd.h"
 
 #define PANEL_OUTPUTS 16
+#define BLOCK_INPUTS 32
+#define SUPER_INPUTS 256
 #define MAX_INPUTS ((int64_t)1 << 26)
 #define MAX_OUTPUTS ((int64_t)1 << 32) /* products of sizes stay far below 2^63 */
 
-static inline int64_t scale_bytes(int32_t half_scales) { return PANEL_OUTPUTS * (half_scales ? 2 : 4); }
-
-/* Of one group: scales, minima, codes. */
-static inline int64_t block_bytes(int32_t layout, int32_t group, int32_t half_scales, int32_t has_minimum) {
-    int64_t codes = (layout == OUTRIDER_Q8 ? PANEL_OUTPUTS : PANEL_OUTPUTS / 2) * (int64_t)group;
-    return scale_bytes(half_scales) * (has_minimum ? 2 : 1) + codes;
+static inline int64_t padded_inputs(int64_t inputs) {
+    return (inputs + BLOCK_INPUTS - 1) / BLOCK_INPUTS * BLOCK_INPUTS;
 }
-
-static inline int64_t padded_inputs(int64_t inputs) { return (inputs + 31) / 32 * 32; }
 
 static inline int64_t panel_count(int64_t outputs) { return (outputs + PANEL_OUTPUTS - 1) / PANEL_OUTPUTS; }
 
 /* Whether a packed matrix is what its fields say, as far as they can be compared. See rows.c. */
 int is_weight(const outrider_weight *w);
+
+/* The bits of the lower plane of codes of ``bits``; those of the upper one are the rest. */
+static inline int low_bits(int bits) { return bits == 8 ? 8 : bits >= 4 ? 4 : bits >= 2 ? 2 : 1; }
+
+static inline int64_t block_bytes(int32_t bits) { return (int64_t)bits * BLOCK_INPUTS * PANEL_OUTPUTS / 8; }
+
+static inline int is_of_super_blocks(int32_t scales) {
+    return scales >= OUTRIDER_SCALES_BLOCK_F16 && scales <= OUTRIDER_SCALES_U4;
+}
+
+/* Bytes of the scales and minima of a group of one panel, and of what a super-block has before its groups'. */
+static inline int64_t group_scale_bytes(const outrider_weight *w) {
+    static const int8_t bytes[] = {2, 0, 1, 2, 1, 1, 1};
+    int per_output = bytes[w->scales] << (w->scales == OUTRIDER_SCALES_F16 && w->has_minimum);
+    return PANEL_OUTPUTS * per_output;
+}
+
+static inline int64_t super_scale_bytes(const outrider_weight *w) {
+    return is_of_super_blocks(w->scales) ? PANEL_OUTPUTS * (w->has_minimum ? 4 : 2) : 0;
+}
+
+/* Where a super-block's scales begin in a panel, and those of group ``g``. */
+static inline int64_t super_at(const outrider_weight *w, int64_t g) {
+    int64_t groups = SUPER_INPUTS / w->group;
+    return g / groups * (super_scale_bytes(w) + groups * group_scale_bytes(w));
+}
+
+static inline int64_t group_at(const outrider_weight *w, int64_t g) {
+    if (!is_of_super_blocks(w->scales)) return g * group_scale_bytes(w);
+    return super_at(w, g) + super_scale_bytes(w) + g % (SUPER_INPUTS / w->group) * group_scale_bytes(w);
+}
+
+/* Of all scales of a panel, rounded up to whole cache lines: where its codes begin. */
+static inline int64_t codes_at(const outrider_weight *w) {
+    int64_t groups = padded_inputs(w->inputs) / w->group;
+    int64_t bytes = is_of_super_blocks(w->scales) ? super_at(w, groups) : group_at(w, groups);
+    return (bytes + 63) / 64 * 64;
+}
+
+/* The scale and the minimum of one output's group, as stored: a float16 or two, and a byte or two. */
+typedef struct {
+    uint16_t d, least;
+    uint8_t scale, minimum;
+} stored_scale;
+
+/* 2^(e - 128): half of 2^(e - 127), since the values of these formats are doubled (OCP Microscaling, E8M0). */
+static inline float e8m0_to_float(uint8_t e) {
+    return float_of_bits(e < 2 ? (uint32_t)0x200000 << e : (uint32_t)(e - 1) << 23);
+}
+
+/* A float16 has three more bits of exponent and seven of fraction: moved there, an E4M3 number is 2^-8 of itself. */
+static inline uint16_t e4m3_to_half(uint8_t e4m3) { return (uint16_t)(e4m3 << 7); }
+#define E4M3_UNIT 128.0f /* of the half of a number */
+
+static inline float scale_of(const outrider_weight *w, stored_scale s) {
+    switch (w->scales) {
+    case OUTRIDER_SCALES_I8: return half_to_float(s.d) * w->unit * (float)(int8_t)s.scale;
+    case OUTRIDER_SCALES_U8:
+    case OUTRIDER_SCALES_U4: return half_to_float(s.d) * (float)s.scale;
+    case OUTRIDER_SCALES_E8M0: return e8m0_to_float(s.scale);
+    case OUTRIDER_SCALES_E4M3: return half_to_float(e4m3_to_half(s.scale)) * E4M3_UNIT;
+    default: return half_to_float(s.d);
+    }
+}
+
+static inline float minimum_of(const outrider_weight *w, stored_scale s) {
+    if (!w->has_minimum) return 0.0f;
+    float least = half_to_float(s.least);
+    return w->scales == OUTRIDER_SCALES_F16 ? least : -(least * (float)s.minimum);
+}
+
+static inline int value_of(const outrider_weight *w, uint8_t code) {
+    return w->has_table ? w->values[code & 15] : code + w->first;
+}
 
 #endif

@@ -5,12 +5,23 @@
 #include "panels.h"
 #include "quantise.h"
 
-int64_t outrider_panel_bytes(int32_t layout, int32_t group, int32_t half_scales, int32_t has_minimum, int64_t inputs) {
-    if (inputs < 1 || inputs > MAX_INPUTS) return 0;
-    if (layout == OUTRIDER_F32) return inputs * PANEL_OUTPUTS * 4;
-    if (layout == OUTRIDER_BF16) return inputs * PANEL_OUTPUTS * 2;
-    if ((layout != OUTRIDER_Q8 && layout != OUTRIDER_Q4) || (group != 16 && group != 32)) return 0;
-    return padded_inputs(inputs) / group * block_bytes(layout, group, half_scales, has_minimum);
+/* Codes that the kernels multiply, with scales that they read. */
+static int is_known(const outrider_weight *w) {
+    const int of_16 = 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 8, of_32 = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8;
+    int integers = w->scales == OUTRIDER_SCALES_U8 || w->scales == OUTRIDER_SCALES_U4;
+    int bits = w->group == 16 ? of_16 : w->group == 32 ? of_32 : 0;
+    if (w->bits < 1 || w->bits > 8 || !(bits >> w->bits & 1) || (w->has_table && w->bits != 4)) return 0;
+    if (w->scales < OUTRIDER_SCALES_F16 || w->scales > OUTRIDER_SCALES_E4M3) return 0;
+    if (integers ? !w->has_minimum : w->has_minimum && w->scales != OUTRIDER_SCALES_F16) return 0;
+    return !is_of_super_blocks(w->scales) || w->inputs % SUPER_INPUTS == 0;
+}
+
+int64_t outrider_panel_bytes(const outrider_weight *w) {
+    if (!is_array(w, _Alignof(outrider_weight)) || w->inputs < 1 || w->inputs > MAX_INPUTS) return 0;
+    if (w->layout == OUTRIDER_F32) return w->inputs * PANEL_OUTPUTS * 4;
+    if (w->layout == OUTRIDER_BF16 || w->layout == OUTRIDER_F16) return w->inputs * PANEL_OUTPUTS * 2;
+    if (w->layout != OUTRIDER_CODES || !is_known(w)) return 0;
+    return codes_at(w) + padded_inputs(w->inputs) / BLOCK_INPUTS * block_bytes(w->bits);
 }
 
 static int64_t bytes_of_float_type(int32_t type) {
@@ -30,38 +41,47 @@ static int check_sizes(const outrider_source *s, const block_format *format, int
     return OUTRIDER_OK;
 }
 
-static void count_up(int first, int8_t *values) {
-    for (int code = 0; code < 16; code++) values[code] = (int8_t)(first + code);
-}
-
-static void keep_as_stored(pack_plan *p) {
+static void plan_stored(pack_plan *p) {
     const block_format *format = p->format;
-    outrider_weight *w = &p->weight;
+    outrider_weight *w = &p->stored;
     if (!format) {
-        w->layout = p->source->type == OUTRIDER_FILE_BF16 ? OUTRIDER_BF16 : OUTRIDER_F32;
+        w->layout = p->source->type == OUTRIDER_FILE_BF16 ? OUTRIDER_BF16
+                    : p->source->type == OUTRIDER_FILE_F16 ? OUTRIDER_F16 : OUTRIDER_F32;
         return;
     }
-    w->layout = format->layout;
+    w->layout = OUTRIDER_CODES;
+    w->bits = format->bits;
     w->group = format->group;
-    w->half_scales = format->half_scales;
+    w->scales = format->scales;
     w->has_minimum = format->has_minimum;
-    memcpy(w->values, p->stored_values, sizeof w->values);
+    w->unit = format->unit;
+    w->has_table = format->first == VALUES_GIVEN;
+    w->first = w->has_table ? 0 : format->first;
+    if (w->has_table) memcpy(w->values, p->source->values, sizeof w->values);
 }
 
 static int plan_target(pack_plan *p) {
     outrider_weight *w = &p->weight;
+    *w = p->stored;
+    if (p->source->target == OUTRIDER_AS_STORED) return OUTRIDER_OK;
+    *w = (outrider_weight){.layout = OUTRIDER_CODES, .bits = 4, .group = QUANTISED_GROUP,
+                           .scales = OUTRIDER_SCALES_F16, .unit = 1};
     switch (p->source->target) {
-    case OUTRIDER_AS_STORED: keep_as_stored(p); return OUTRIDER_OK;
-    case OUTRIDER_TO_F32: w->layout = OUTRIDER_F32; return OUTRIDER_OK;
-    case OUTRIDER_TO_BF16: w->layout = OUTRIDER_BF16; return OUTRIDER_OK;
-    case OUTRIDER_TO_Q8_0: w->layout = OUTRIDER_Q8; break;
-    case OUTRIDER_TO_Q4_0: w->layout = OUTRIDER_Q4, count_up(-8, w->values); break;
-    case OUTRIDER_TO_Q4_1: w->layout = OUTRIDER_Q4, w->has_minimum = 1, count_up(0, w->values); break;
+    case OUTRIDER_TO_F32: *w = (outrider_weight){.layout = OUTRIDER_F32}; break;
+    case OUTRIDER_TO_BF16: *w = (outrider_weight){.layout = OUTRIDER_BF16}; break;
+    case OUTRIDER_TO_Q8_0: w->bits = 8, w->first = -128; break;
+    case OUTRIDER_TO_Q4_0: w->first = -8; break;
+    case OUTRIDER_TO_Q4_1: w->has_minimum = 1; break;
     default: return OUTRIDER_BAD_ARGUMENT;
     }
-    w->group = QUANTISED_GROUP;
-    w->half_scales = 1;
     return OUTRIDER_OK;
+}
+
+static void set_sizes(outrider_weight *w, const outrider_source *s) {
+    w->outputs = s->outputs;
+    w->inputs = s->inputs;
+    w->groups = w->group ? padded_inputs(s->inputs) / w->group : 0;
+    w->panel_bytes = outrider_panel_bytes(w);
 }
 
 int make_plan(pack_plan *p, const outrider_source *s) {
@@ -72,17 +92,11 @@ int make_plan(pack_plan *p, const outrider_source *s) {
     if (!p->format && !bytes_of_float_type(s->type)) return OUTRIDER_UNKNOWN_TYPE;
     int status = check_sizes(s, p->format, &p->row_bytes);
     if (status != OUTRIDER_OK) return status;
-    if (p->format && p->format->layout == OUTRIDER_Q4) {
-        count_up(p->format->first, p->stored_values);
-        if (p->format->first == VALUES_GIVEN) memcpy(p->stored_values, s->values, sizeof p->stored_values);
-    }
+    plan_stored(p);
     status = plan_target(p);
     if (status != OUTRIDER_OK) return status;
-    outrider_weight *w = &p->weight;
-    w->outputs = s->outputs;
-    w->inputs = s->inputs;
-    w->groups = w->group ? padded_inputs(s->inputs) / w->group : 0;
-    w->panel_bytes = outrider_panel_bytes(w->layout, w->group, w->half_scales, w->has_minimum, w->inputs);
+    set_sizes(&p->stored, s);
+    set_sizes(&p->weight, s);
     return OUTRIDER_OK;
 }
 

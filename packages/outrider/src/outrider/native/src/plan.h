@@ -7,9 +7,9 @@
 typedef struct {
     const outrider_source *source;
     const block_format *format; /* of the file's blocks, or NULL: floats */
+    outrider_weight stored;     /* how the file's own codes and scales are packed; of floats only the layout */
     outrider_weight weight;
-    int64_t row_bytes;        /* in the file */
-    int8_t stored_values[16]; /* what the file's codes of 4 bits stand for */
+    int64_t row_bytes; /* in the file */
 } pack_plan;
 
 /* Returns an outrider_status or outrider_pack_status. */

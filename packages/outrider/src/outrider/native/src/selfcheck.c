@@ -6,41 +6,57 @@
 #include "panels.h"
 
 /* 31 = 16 + 8 + 4 + 2 + 1 rows: one product goes through the kernels for all numbers of rows. */
-enum { ROWS = 31, OUTPUTS = 21, INPUTS = 88, GROUPS = 3, PANELS = 2, MOST_BYTES = PANELS * PANEL_OUTPUTS * INPUTS * 4 };
+enum { ROWS = 31, OUTPUTS = 21, PANELS = 2, MOST_INPUTS = 256, MOST_BYTES = PANELS * PANEL_OUTPUTS * 88 * 4 };
 
 typedef struct {
-    int32_t layout, group, half_scales, has_minimum;
-    int table; /* Q4: 0: code - 8; 1: numbers over all of int8 */
+    int32_t layout, bits, group, scales, has_minimum, first;
+    int32_t has_table; /* numbers over all of int8 */
 } format;
 
+enum { F16 = OUTRIDER_SCALES_F16, I8 = OUTRIDER_SCALES_I8, CODES = OUTRIDER_CODES };
+
 static const format formats[] = {
-    {OUTRIDER_Q8, 32, 1, 0, 0}, {OUTRIDER_Q8, 16, 0, 1, 0}, {OUTRIDER_Q4, 32, 1, 1, 0},  {OUTRIDER_Q4, 32, 0, 0, 1},
-    {OUTRIDER_Q4, 16, 0, 1, 1}, {OUTRIDER_F32, 0, 0, 0, 0}, {OUTRIDER_BF16, 0, 0, 0, 0},
+    {CODES, 8, 32, F16, 0, -128, 0}, {CODES, 8, 16, F16, 1, -128, 0},  {CODES, 4, 32, F16, 1, 0, 0},
+    {CODES, 4, 32, F16, 0, -8, 0},   {CODES, 4, 32, I8, 0, 0, 1},      {CODES, 4, 16, F16, 1, 0, 0},
+    {CODES, 4, 16, OUTRIDER_SCALES_E4M3, 0, 0, 1},                     {CODES, 4, 32, OUTRIDER_SCALES_E8M0, 0, 0, 1},
+    {CODES, 4, 32, OUTRIDER_SCALES_U8, 1, 0, 0},                       {CODES, 5, 32, OUTRIDER_SCALES_U8, 1, 0, 0},
+    {CODES, 5, 32, F16, 0, -16, 0},  {CODES, 6, 16, I8, 0, -32, 0},    {CODES, 3, 16, I8, 0, -4, 0},
+    {CODES, 2, 16, OUTRIDER_SCALES_U4, 1, 0, 0},                       {CODES, 2, 32, OUTRIDER_SCALES_BLOCK_F16, 0, -1, 0},
+    {CODES, 1, 32, F16, 0, -1, 0},   {OUTRIDER_F32, 0, 0, 0, 0, 0, 0}, {OUTRIDER_BF16, 0, 0, 0, 0, 0, 0},
+    {OUTRIDER_F16, 0, 0, 0, 0, 0, 0},
 };
 
 typedef struct {
-    float x[ROWS * INPUTS], bias[OUTPUTS];
+    float x[ROWS * MOST_INPUTS], bias[OUTPUTS];
     uint8_t panels[MOST_BYTES];
 } numbers;
 
+/* Halves of about 2^-4, bytes of any kind. */
+static uint8_t *fill_scales(const outrider_weight *w, int64_t g, uint8_t *at, uint32_t *state) {
+    uint8_t *end = at + group_scale_bytes(w);
+    if (g % (SUPER_INPUTS / w->group) == 0) end += super_scale_bytes(w);
+    uint8_t *halves = end - (w->scales == OUTRIDER_SCALES_F16 ? 0 : group_scale_bytes(w));
+    while (at < halves) at = write_number(at, 2, 0x2c00, state);
+    while (at < end) *at++ = (uint8_t)next_random(state) & 0x7e; /* an exponent is at most 2^-2 */
+    return at;
+}
+
 static void fill(const outrider_weight *w, numbers *n, uint32_t *state) {
-    uint8_t *at = n->panels, *end = at + PANELS * w->panel_bytes;
-    for (int i = 0; i < ROWS * INPUTS; i++) n->x[i] = random_float(state);
+    for (int i = 0; i < ROWS * w->inputs; i++) n->x[i] = random_float(state);
     for (int i = 0; i < OUTPUTS; i++) n->bias[i] = random_float(state);
-    if (!w->groups)
-        while (at < end) at = write_number(at, w->layout == OUTRIDER_F32 ? 4 : 2, 0x3f00, state);
-    int64_t codes = w->groups ? w->panel_bytes / w->groups - scale_bytes(w->half_scales) * (1 + w->has_minimum) : 0;
-    while (at < end) {
-        for (int i = 0; i < PANEL_OUTPUTS * (1 + w->has_minimum); i++)
-            at = write_number(at, w->half_scales ? 2 : 4, 0x2c00, state);
-        for (int64_t i = 0; i < codes; i++) *at++ = (uint8_t)next_random(state);
+    for (int p = 0; p < PANELS; p++) {
+        uint8_t *at = n->panels + p * w->panel_bytes, *end = at + w->panel_bytes, *codes = at + (w->group ? codes_at(w) : 0);
+        uint32_t exponent = w->layout == OUTRIDER_F16 ? 0x2c00 : 0x3f00;
+        while (!w->group && at < end) at = write_number(at, w->layout == OUTRIDER_F32 ? 4 : 2, exponent, state);
+        for (int64_t g = 0; g < w->groups; g++) at = fill_scales(w, g, at, state);
+        for (at = codes; w->group && at < end; at++) *at = (uint8_t)next_random(state);
     }
 }
 
 static void multiply(const kernels *k, const outrider_weight *w, const float *x, float *y) {
-    int8_t codes[ROWS * GROUPS * 32];
-    act_quant_group quant[ROWS * GROUPS];
-    activations a = {ROWS, INPUTS, GROUPS, x, codes, quant};
+    int8_t codes[ROWS * MOST_INPUTS];
+    act_quant_group quant[ROWS * MOST_INPUTS / 32];
+    activations a = {ROWS, w->inputs, padded_inputs(w->inputs) / 32, x, codes, quant};
     k->quantise(&a, 0, ROWS);
     k->linear(w, &a, 0, PANELS, y, OUTPUTS);
 }
@@ -52,11 +68,13 @@ static int has_portable_products(const kernels *k) {
         const format *f = formats + i;
         numbers n;
         float y[ROWS * OUTPUTS], expected[ROWS * OUTPUTS];
-        outrider_weight w = {.layout = f->layout, .group = f->group, .half_scales = f->half_scales,
-                             .has_minimum = f->has_minimum, .outputs = OUTPUTS, .inputs = INPUTS, .panels = n.panels,
-                             .groups = f->group ? GROUPS * 32 / f->group : 0, .bias = n.bias};
-        w.panel_bytes = outrider_panel_bytes(f->layout, f->group, f->half_scales, f->has_minimum, INPUTS);
-        for (int c = 0; c < 16; c++) w.values[c] = (int8_t)(f->table ? c * 17 - 128 : c - 8);
+        outrider_weight w = {.layout = f->layout, .bits = f->bits, .group = f->group, .scales = f->scales,
+                             .has_minimum = f->has_minimum, .has_table = f->has_table, .first = f->first, .unit = 0.25f,
+                             .outputs = OUTPUTS, .inputs = is_of_super_blocks(f->scales) ? 256 : 88, .panels = n.panels,
+                             .bias = n.bias};
+        w.groups = f->group ? padded_inputs(w.inputs) / f->group : 0;
+        w.panel_bytes = outrider_panel_bytes(&w);
+        for (int c = 0; c < 16; c++) w.values[c] = (int8_t)(c * 17 - 128);
         fill(&w, &n, &state);
         multiply(&portable_kernels, &w, n.x, expected);
         multiply(k, &w, n.x, y);

@@ -4,15 +4,22 @@
 
 #include "pack.h"
 
-/* codes: [inputs of a block], a value (OUTRIDER_Q8) or 0 to 15 (OUTRIDER_Q4); scales, minima: [groups of a block]. */
-typedef void unpack_function(const uint8_t *block, const uint8_t *grid, int8_t *codes, float *scales, float *minima);
+/* Scales of a block as the file has them: float16 numbers of the whole block, and an integer or a byte of each group. */
+typedef struct {
+    uint16_t d, least;
+    uint8_t scale[16], minimum[16];
+} block_scales;
+
+/* codes: [inputs of a block], from 0 up. */
+typedef void unpack_function(const uint8_t *block, const uint8_t *grid, uint8_t *codes, block_scales *scales);
 
 typedef struct {
     int32_t type;
     int32_t inputs, bytes; /* of a block */
-    int32_t layout, group, half_scales, has_minimum;
+    int32_t bits, group, scales, has_minimum;
+    int32_t first;      /* the value of code 0, counting up; VALUES_GIVEN: the source brings the values */
+    float unit;         /* see outrider_weight */
     int32_t grid_bytes; /* of the grid the format needs, or 0 */
-    int32_t first;      /* OUTRIDER_Q4: the value of code 0, counting up; VALUES_GIVEN: the source brings the values */
     unpack_function *unpack;
 } block_format;
 

@@ -1,0 +1,60 @@
+/* Scales and minima of groups, from what a panel stores to floats: once for all rows of a call. */
+#include "panels.h"
+
+#define SCALE_BLOCKS 8 /* a super-block */
+
+typedef struct {
+    vec scale[2 * SCALE_BLOCKS], minimum[2 * SCALE_BLOCKS];
+} group_scales;
+
+static inline vec vec_load_halves(const uint8_t *p) { return vec_load_half((const uint16_t *)p); }
+
+static void scales_of_super_block(const outrider_weight *w, const uint8_t *at, int count, group_scales *s) {
+    vec d = vec_mul(vec_load_halves(at), vec_set(w->scales == OUTRIDER_SCALES_I8 ? w->unit : 1.0f)), least = d;
+    if (w->has_minimum) least = vec_mul(vec_load_halves(at + 2 * LANES), vec_set(-1.0f));
+    at += super_scale_bytes(w);
+    for (int g = 0; g < count; g++) {
+        s->scale[g] = d;
+        if (w->scales == OUTRIDER_SCALES_U4) {
+            int8_t low[LANES], high[LANES];
+            for (int i = 0; i < LANES; i++) low[i] = at[i] & 15, high[i] = (int8_t)(at[i] >> 4);
+            s->scale[g] = vec_mul(d, vec_load_i8(low));
+            s->minimum[g] = vec_mul(least, vec_load_i8(high));
+        } else if (w->scales != OUTRIDER_SCALES_BLOCK_F16) {
+            s->scale[g] = vec_mul(d, vec_load_i8((const int8_t *)at));
+            if (w->has_minimum) s->minimum[g] = vec_mul(least, vec_load_i8((const int8_t *)at + LANES));
+        }
+        at += group_scale_bytes(w);
+    }
+}
+
+static void scales_of_groups(const outrider_weight *w, const uint8_t *at, int count, group_scales *s) {
+    for (int g = 0; g < count; g++, at += group_scale_bytes(w)) {
+        if (w->scales == OUTRIDER_SCALES_F16) {
+            s->scale[g] = vec_load_halves(at);
+            if (w->has_minimum) s->minimum[g] = vec_load_halves(at + 2 * LANES);
+        } else if (w->scales == OUTRIDER_SCALES_E8M0) {
+            float scale[LANES];
+            for (int i = 0; i < LANES; i++) scale[i] = e8m0_to_float(at[i]);
+            s->scale[g] = vec_load(scale);
+        } else {
+            uint16_t halves[LANES];
+            for (int i = 0; i < LANES; i++) halves[i] = e4m3_to_half(at[i]);
+            s->scale[g] = vec_mul(vec_load_half(halves), vec_set(E4M3_UNIT));
+        }
+    }
+}
+
+/* Of the next blocks, up to SCALE_BLOCKS. Returns where those behind them begin; ``ahead`` of all that it reads is
+ * fetched into the cache. */
+static const uint8_t *read_scales(const outrider_weight *w, const uint8_t *at, int64_t ahead, int64_t blocks,
+                                  group_scales *s) {
+    int count = (int)(blocks < SCALE_BLOCKS ? blocks : SCALE_BLOCKS) * (32 / w->group);
+    int64_t bytes = super_scale_bytes(w) + count * group_scale_bytes(w);
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + ahead + i);
+    if (is_of_super_blocks(w->scales))
+        scales_of_super_block(w, at, count, s);
+    else
+        scales_of_groups(w, at, count, s);
+    return at + bytes;
+}
