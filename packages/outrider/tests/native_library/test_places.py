@@ -13,7 +13,9 @@ from tests.paths import ROOT
 PAGE = ROOT / "docs" / "native.md"
 NATIVE_TESTS = Path(__file__).parents[1] / "native"
 ISA = re.compile(r"(?:\b|_)(?:avx2|avx512|avxvnni|amx|neon|i8mm)(?:_kernels)?\b", re.IGNORECASE)
-QUANTISATION = re.compile(r"OUTRIDER_(?:Q4|Q8|FILE_\w+|TO_Q\w+)\b|quantise_q\w+|\bvoid unpack_\w+\(")
+QUANTISATION = re.compile(
+    r"plane_of_step|OUTRIDER_(?:F16|CODES|SCALES_\w+|FILE_\w+|TO_Q\w+)\b|quantise_q\w+|\bvoid unpack_\w+\("
+)
 PROGRAMS = ("driver.c", "side_by_side.c", "driver_model.h")
 """C sources of tests that a new set or layout is to be added to."""
 ALSO_NAMED = {"native/compile.py", "native/library.py", "native/stored.py"}

@@ -31,7 +31,7 @@ static void wrong_linear(const outrider_weight *w, const activations *a, int64_t
                          int64_t stride) {{
     portable_kernels.linear(w, a, first, last, y, stride);
     uint32_t *bits = (uint32_t *)(void *)y;
-    if (w->layout == OUTRIDER_Q4 && w->group == 16) bits[(a->rows - 1) * stride + w->outputs - 1] ^= 1;
+    if (w->bits == 3) bits[(a->rows - 1) * stride + w->outputs - 1] ^= 1;
 }}
 
 static void wrong_norm(int64_t width, const float *x, const float *weight, float eps, float *out) {{

@@ -23,7 +23,7 @@ from outrider.verify.arrays import host
 
 __all__ = ["NativeLayers", "Packer", "Stored"]
 
-_FLOATS = ("F32", "F16", "BF16")
+_FLOATS = ("F32", "BF16")
 
 Stored = Mapping[str, Any]
 """Weights by canonical names: ``StoredTensor`` (views of files), arrays, or torch tensors on the CPU."""

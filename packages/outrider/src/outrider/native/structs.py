@@ -11,7 +11,10 @@ class WeightStruct(ctypes.Structure):
     """``outrider_weight``: a packed matrix."""
 
     _fields_ = (
-        *((name, ctypes.c_int32) for name in ("layout", "bits", "group", "scales", "has_minimum", "has_table", "first")),
+        *(
+            (name, ctypes.c_int32)
+            for name in ("layout", "bits", "group", "scales", "has_minimum", "has_table", "first")
+        ),
         ("unit", ctypes.c_float),
         *((name, ctypes.c_int64) for name in ("outputs", "inputs", "groups", "panel_bytes")),
         *((name, ctypes.c_void_p) for name in ("panels", "bias")),

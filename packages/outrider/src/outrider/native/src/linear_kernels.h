@@ -68,43 +68,53 @@ typedef struct {
     int bits, has_table;
     int group; /* inputs */
     int first; /* whether code 0 stands for another number than 0 */
+    int minimum; /* whether groups have a minimum; ASK: the weight says */
 } form;
 
-/* The exact sums of a group's products with ``count`` rows: steps from ``first`` on of a block. */
-FORCE_INLINE void sum_group(const uint8_t *codes, const quad *weights, lookup table, const int8_t *x, int64_t stride,
-                            const int first, const form f, const int count, isum *sums) {
-    const int steps = f.group / 4;
-    if (MULTIPLIES_BLOCKS(count)) {
-        multiply_block(codes, table, x, stride, first, steps, f.bits, f.has_table, count, sums);
-        return;
-    }
-#if !defined(ISA_AVX2)
-    for (int r = 0; r < count; r++) {
-        sums[r] = isum_set(0);
-        for (int s = first; s < first + steps; s++) sums[r] = isum_add(sums[r], weights[s], x + stride * r + 4 * s);
-    }
-#else
-    (void)weights;
+#define ASK 2
+
+/* Adds a group to y: its products' exact sum with one row, which has the group's ``quant``. ``part``: see there. */
+FORCE_INLINE vec add_group(const outrider_weight *w, vec scale, vec minimum, isum sum, const act_quant_group *quant,
+                           const int part, const form f, vec y) {
+    const int is_value = f.has_table || f.bits == 8;
+    if (is_value ? WEIGHT_OFFSET != 0 : f.first)
+        sum = isum_plus(sum, isum_set((is_value ? -WEIGHT_OFFSET : w->first) * quant->sum[part]));
+    vec scales = vec_mul(scale, vec_set(quant->scale));
+    const int has_minimum = f.minimum == ASK ? w->has_minimum : f.minimum;
+#if !defined(OUTRIDER_CONTROL_REORDERED)
+    y = vec_fma(vec_of_isum(sum), scales, y);
+    return has_minimum ? vec_fma(minimum, vec_set(quant->scaled_sum[part]), y) : y;
+#else /* a build that the comparison of digests must notice */
+    if (has_minimum) y = vec_fma(minimum, vec_set(quant->scaled_sum[part]), y);
+    return vec_fma(vec_of_isum(sum), scales, y);
 #endif
 }
 
-/* One group for ``count`` rows. ``part``: which of a quant group's sums are those of the group. */
-FORCE_INLINE void add_group(const outrider_weight *w, vec scale, vec minimum, const isum *sums,
-                            const act_quant_group *quant, int64_t groups, const int part, const form f,
-                            const int count, vec *y) {
-    const int is_value = f.has_table || f.bits == 8;
-    for (int r = 0; r < count; r++, quant += groups) {
-        isum sum = sums[r];
-        if (is_value ? WEIGHT_OFFSET != 0 : f.first)
-            sum = isum_plus(sum, isum_set((is_value ? -WEIGHT_OFFSET : w->first) * quant->sum[part]));
-        vec scales = vec_mul(scale, vec_set(quant->scale));
-#if !defined(OUTRIDER_CONTROL_REORDERED)
-        y[r] = vec_fma(vec_of_isum(sum), scales, y[r]);
-        if (w->has_minimum) y[r] = vec_fma(minimum, vec_set(quant->scaled_sum[part]), y[r]);
-#else /* a build that the comparison of digests must notice */
-        if (w->has_minimum) y[r] = vec_fma(minimum, vec_set(quant->scaled_sum[part]), y[r]);
-        y[r] = vec_fma(vec_of_isum(sum), scales, y[r]);
+/* A block of 32 inputs for ``count`` rows. ``scales``: its first group's, the others' behind them. */
+FORCE_INLINE void add_block(const outrider_weight *w, const uint8_t *codes, lookup table, const vec *scale,
+                            const vec *minimum, const int8_t *x, const act_quant_group *quant, int64_t groups,
+                            const int count, const form f, vec *y) {
+    const int parts = 32 / f.group, steps = f.group / 4;
+#if !defined(ISA_AVX2)
+    if (!MULTIPLIES_BLOCKS(count)) {
+        quad weights[8];
+        for (int s = 0; s < 8; s++) weights[s] = weights_of_step(codes, table, s, f.bits, f.has_table);
+#pragma GCC unroll 16
+        for (int r = 0; r < count; r++, quant += groups, x += 32 * groups)
+            for (int g = 0; g < parts; g++) {
+                isum sum = isum_set(0);
+                for (int s = g * steps; s < (g + 1) * steps; s++) sum = isum_add(sum, weights[s], x + 4 * s);
+                y[r] = add_group(w, scale[g], minimum[g], sum, quant, parts == 1 ? 0 : 1 + g, f, y[r]);
+            }
+        return;
+    }
 #endif
+    for (int g = 0; g < parts; g++) {
+        isum sums[MOST_ROWS];
+        multiply_block(codes, table, x, 32 * groups, g * steps, steps, f.bits, f.has_table, count, sums);
+#pragma GCC unroll 16
+        for (int r = 0; r < count; r++)
+            y[r] = add_group(w, scale[g], minimum[g], sums[r], quant + r * groups, parts == 1 ? 0 : 1 + g, f, y[r]);
     }
 }
 
@@ -118,18 +128,14 @@ FORCE_INLINE void coded_panel(const outrider_weight *w, const uint8_t *panel, in
     lookup table = lookup_of(w->values);
     group_scales scales;
     for (int r = 0; r < count; r++) y[r] = vec_set(0);
-    for (int64_t block = 0; block < groups; block++, quant++, x += 32, codes += 64 * f.bits) {
-        int at = block % SCALE_BLOCKS;
-        if (at == 0) panel = read_scales(w, panel, ahead, groups - block, &scales);
-        for (int i = 0; i < f.bits; i++) __builtin_prefetch(codes + ahead + 64 * i);
-        quad weights[8];
-        if (!MULTIPLIES_BLOCKS(count))
-            for (int s = 0; s < 8; s++) weights[s] = weights_of_step(codes, table, s, f.bits, f.has_table);
-        for (int g = 0; g < 32 / f.group; g++) {
-            isum sums[MOST_ROWS];
-            int n = at * (32 / f.group) + g;
-            sum_group(codes, weights, table, x, stride, g * (f.group / 4), f, count, sums);
-            add_group(w, scales.scale[n], scales.minimum[n], sums, quant, groups, f.group == 32 ? 0 : 1 + g, f, count, y);
+    for (int64_t block = 0; block < groups; block += SCALE_BLOCKS) {
+        int64_t left = groups - block, blocks = left < SCALE_BLOCKS ? left : SCALE_BLOCKS;
+        panel = read_scales(w, panel, ahead, (int)blocks, &scales);
+        const vec *scale = scales.scale, *minimum = scales.minimum, *end = scale + blocks * (32 / f.group);
+        for (; scale < end; scale += 32 / f.group, minimum += 32 / f.group) {
+            for (int i = 0; i < f.bits; i++) __builtin_prefetch(codes + ahead + 64 * i);
+            add_block(w, codes, table, scale, minimum, x, quant, groups, count, f, y);
+            quant++, x += 32, codes += 64 * f.bits;
         }
     }
 }
@@ -172,29 +178,29 @@ FORCE_INLINE void panel_sums(const outrider_weight *w, const uint8_t *at, int64_
         float_panel(w, at, a, row, count, OUTRIDER_F16, y);
     else if (w->group == 32)
         switch (w->bits) {
-        case 1: CODED(1, 0, 32, 1); break;
-        case 2: CODED(2, 0, 32, 1); break;
+        case 1: CODED(1, 0, 32, 1, 0); break;
+        case 2: CODED(2, 0, 32, 1, 0); break;
         case 4:
-            if (w->has_table) CODED(4, 1, 32, 1);
-            else if (w->first) CODED(4, 0, 32, 1);
-            else CODED(4, 0, 32, 0);
+            if (w->has_table) CODED(4, 1, 32, 1, 0);
+            else if (w->has_minimum) CODED(4, 0, 32, 0, 1);
+            else CODED(4, 0, 32, 1, 0);
             break;
         case 5:
-            if (w->first) CODED(5, 0, 32, 1);
-            else CODED(5, 0, 32, 0);
+            if (w->has_minimum) CODED(5, 0, 32, 0, 1);
+            else CODED(5, 0, 32, 1, 0);
             break;
-        default: CODED(8, 0, 32, 1); break;
+        default: CODED(8, 0, 32, 1, ASK); break;
         }
     else
         switch (w->bits) {
-        case 2: CODED(2, 0, 16, 1); break;
-        case 3: CODED(3, 0, 16, 1); break;
+        case 2: CODED(2, 0, 16, 0, 1); break;
+        case 3: CODED(3, 0, 16, 1, 0); break;
         case 4:
-            if (w->has_table) CODED(4, 1, 16, 1);
-            else CODED(4, 0, 16, 1);
+            if (w->has_table) CODED(4, 1, 16, 1, 0);
+            else CODED(4, 0, 16, 0, 1);
             break;
-        case 6: CODED(6, 0, 16, 1); break;
-        default: CODED(8, 0, 16, 1); break;
+        case 6: CODED(6, 0, 16, 1, 0); break;
+        default: CODED(8, 0, 16, 1, ASK); break;
         }
 #undef CODED
 }

@@ -64,11 +64,6 @@ typedef struct {
     uint8_t scale, minimum;
 } stored_scale;
 
-/* 2^(e - 128): half of 2^(e - 127), since the values of these formats are doubled (OCP Microscaling, E8M0). */
-static inline float e8m0_to_float(uint8_t e) {
-    return float_of_bits(e < 2 ? (uint32_t)0x200000 << e : (uint32_t)(e - 1) << 23);
-}
-
 /* A float16 has three more bits of exponent and seven of fraction: moved there, an E4M3 number is 2^-8 of itself. */
 static inline uint16_t e4m3_to_half(uint8_t e4m3) { return (uint16_t)(e4m3 << 7); }
 #define E4M3_UNIT 128.0f /* of the half of a number */

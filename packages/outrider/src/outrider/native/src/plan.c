@@ -7,11 +7,17 @@
 
 /* Codes that the kernels multiply, with scales that they read. */
 static int is_known(const outrider_weight *w) {
-    const int of_16 = 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 8, of_32 = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8;
-    int integers = w->scales == OUTRIDER_SCALES_U8 || w->scales == OUTRIDER_SCALES_U4;
-    int bits = w->group == 16 ? of_16 : w->group == 32 ? of_32 : 0;
-    if (w->bits < 1 || w->bits > 8 || !(bits >> w->bits & 1) || (w->has_table && w->bits != 4)) return 0;
-    if (w->scales < OUTRIDER_SCALES_F16 || w->scales > OUTRIDER_SCALES_E4M3) return 0;
+    static const struct {
+        int8_t bits, group, has_table, has_minimum;
+    } forms[] = {{1, 32, 0, 0}, {2, 16, 0, 1}, {2, 32, 0, 0}, {3, 16, 0, 0}, {4, 16, 0, 1}, {4, 16, 1, 0}, {4, 32, 0, 0},
+                 {4, 32, 0, 1}, {4, 32, 1, 0}, {5, 32, 0, 0}, {5, 32, 0, 1}, {6, 16, 0, 0}, {8, 16, 0, 0}, {8, 16, 0, 1},
+                 {8, 32, 0, 0}, {8, 32, 0, 1}};
+    int integers = w->scales == OUTRIDER_SCALES_U8 || w->scales == OUTRIDER_SCALES_U4, known = 0;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        known |= forms[i].bits == w->bits && forms[i].group == w->group && forms[i].has_table == w->has_table &&
+                 forms[i].has_minimum == w->has_minimum;
+    if (!known || w->scales < OUTRIDER_SCALES_F16 || w->scales > OUTRIDER_SCALES_E4M3) return 0;
+    if (w->has_minimum && w->bits < 8 && w->first) return 0; /* minima take the place of a first value */
     if (integers ? !w->has_minimum : w->has_minimum && w->scales != OUTRIDER_SCALES_F16) return 0;
     return !is_of_super_blocks(w->scales) || w->inputs % SUPER_INPUTS == 0;
 }

@@ -34,9 +34,7 @@ static void scales_of_groups(const outrider_weight *w, const uint8_t *at, int co
             s->scale[g] = vec_load_halves(at);
             if (w->has_minimum) s->minimum[g] = vec_load_halves(at + 2 * LANES);
         } else if (w->scales == OUTRIDER_SCALES_E8M0) {
-            float scale[LANES];
-            for (int i = 0; i < LANES; i++) scale[i] = e8m0_to_float(at[i]);
-            s->scale[g] = vec_load(scale);
+            s->scale[g] = vec_load_e8m0(at);
         } else {
             uint16_t halves[LANES];
             for (int i = 0; i < LANES; i++) halves[i] = e4m3_to_half(at[i]);
@@ -45,11 +43,11 @@ static void scales_of_groups(const outrider_weight *w, const uint8_t *at, int co
     }
 }
 
-/* Of the next blocks, up to SCALE_BLOCKS. Returns where those behind them begin; ``ahead`` of all that it reads is
+/* Of the next ``blocks``, at most SCALE_BLOCKS. Returns where those behind them begin; ``ahead`` of all that it reads is
  * fetched into the cache. */
-static const uint8_t *read_scales(const outrider_weight *w, const uint8_t *at, int64_t ahead, int64_t blocks,
+static const uint8_t *read_scales(const outrider_weight *w, const uint8_t *at, int64_t ahead, int blocks,
                                   group_scales *s) {
-    int count = (int)(blocks < SCALE_BLOCKS ? blocks : SCALE_BLOCKS) * (32 / w->group);
+    int count = blocks * (32 / w->group);
     int64_t bytes = super_scale_bytes(w) + count * group_scale_bytes(w);
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + ahead + i);
     if (is_of_super_blocks(w->scales))

@@ -40,6 +40,11 @@ static inline float half_to_float(uint16_t h) {
     return sign ? -small : small;
 }
 
+/* A power of two by its exponent, 2^(e - 128); the two smallest ones are subnormal (OCP Microscaling's E8M0, halved). */
+static inline float e8m0_to_float(uint8_t e) {
+    return float_of_bits(e < 2 ? (uint32_t)0x200000 << e : (uint32_t)(e - 1) << 23);
+}
+
 #if defined(ISA_AVX512)
 #include "simd_avx512.h"
 #elif defined(ISA_AVX2)

@@ -54,6 +54,16 @@ static inline vec vec_load_i8(const int8_t *p) {
     __m256i low = _mm256_cvtepi8_epi32(bytes), high = _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8));
     return (vec){_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)};
 }
+static inline __m256 eight_e8m0(__m128i bytes) {
+    __m256i e = _mm256_cvtepu8_epi32(bytes), small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
+    __m256i bits = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(bits, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
+}
+/* Powers of two by their exponents, 2^(e - 128); the two smallest ones are subnormal. */
+static inline vec vec_load_e8m0(const uint8_t *p) {
+    __m128i bytes = _mm_loadu_si128((const __m128i *)p);
+    return (vec){eight_e8m0(bytes), eight_e8m0(_mm_srli_si128(bytes, 8))};
+}
 static inline __m256i bf16_bits(__m256 v) {
     __m256i bits = _mm256_castps_si256(v);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));

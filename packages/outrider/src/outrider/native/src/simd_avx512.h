@@ -27,6 +27,13 @@ static inline vec vec_load_half(const uint16_t *p) { return _mm512_cvtph_ps(_mm2
 static inline vec vec_load_i8(const int8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
+/* Powers of two by their exponents, 2^(e - 128); the two smallest ones are subnormal. */
+static inline vec vec_load_e8m0(const uint8_t *p) {
+    __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x200000), e);
+    __m512i bits = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(bits, _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2)), small));
+}
 static inline void vec_store_bf16(uint16_t *p, vec v) {
     __m512i bits = _mm512_castps_si512(v);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));

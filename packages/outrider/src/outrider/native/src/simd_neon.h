@@ -74,6 +74,19 @@ static inline vec vec_load_i8(const int8_t *p) {
     return (vec){{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
                   vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
 }
+/* Powers of two by their exponents, 2^(e - 128); the two smallest ones are subnormal. */
+static inline vec vec_load_e8m0(const uint8_t *p) {
+    uint8x16_t bytes = vld1q_u8(p);
+    uint16x8_t half[2] = {vmovl_u8(vget_low_u8(bytes)), vmovl_u8(vget_high_u8(bytes))};
+    vec v;
+    EACH_PART {
+        uint32x4_t e = vmovl_u16(i % 2 ? vget_high_u16(half[i / 2]) : vget_low_u16(half[i / 2])), two = vdupq_n_u32(2);
+        uint32x4_t small = vshlq_u32(vdupq_n_u32(0x200000), vreinterpretq_s32_u32(e));
+        uint32x4_t bits = vshlq_n_u32(vsubq_u32(e, vdupq_n_u32(1)), 23);
+        v.part[i] = vreinterpretq_f32_u32(vbslq_u32(vcltq_u32(e, two), small, bits));
+    }
+    return v;
+}
 static inline void vec_store_bf16(uint16_t *p, vec v) {
     EACH_PART {
         uint32x4_t bits = vreinterpretq_u32_f32(v.part[i]);

@@ -71,6 +71,12 @@ static inline vec vec_load_i8(const int8_t *p) {
     EACH_LANE v.lane[i] = (float)p[i];
     return v;
 }
+/* Powers of two by their exponents, 2^(e - 128); the two smallest ones are subnormal. */
+static inline vec vec_load_e8m0(const uint8_t *p) {
+    vec v;
+    EACH_LANE v.lane[i] = e8m0_to_float(p[i]);
+    return v;
+}
 static inline void vec_store_bf16(uint16_t *p, vec v) { EACH_LANE p[i] = float_to_bf16(v.lane[i]); }
 /* To 8 bits, rounded to nearest, ties to even; |v| <= 127. The sum of the sixteen. */
 static inline int32_t vec_store_i8(int8_t *p, vec v) {
