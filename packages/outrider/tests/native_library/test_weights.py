@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from outrider.errors import ConfigError, ModelFormatError
-from outrider.native.library import library, native_library
+from outrider.native.library import library
 from outrider.native.stored import GGUF_TYPES, StoredTensor
 from outrider.native.weights import NativeWeight, StoredRows, Target, pack, pack_array
 from outrider.verify.arrays import Floats
