@@ -27,6 +27,27 @@ Round = tuple[int, int]
 """Drafted and accepted tokens of one target run."""
 
 
+class PassTimer:
+    """Times forward passes over some rows of one sequence behind ``context`` tokens, which no pass has computed."""
+
+    def __init__(self, model: Model, context: int, most: int) -> None:
+        """``most``: rows of the largest pass."""
+        self._model, self._context = model, context
+        self._cache = model.new_cache(CacheSpec(max_seq_len=context + most))
+        self._slot = self._cache.allocate()
+        self._cache.extend(self._slot, context + most)
+
+    def seconds(self, rows: int, *, last_logits: bool = False) -> float:
+        """Seconds of one pass. ``last_logits``: compute the logits of the last row only, as for a prompt."""
+        ids = [i % self._model.config.vocab_size for i in range(rows)]
+        span = Span(self._slot, self._context, rows)
+        positions = range(self._context, self._context + rows)
+        batch = ForwardBatch(ids, positions, (span,), (rows - 1,) if last_logits else None)
+        began = time.perf_counter()
+        host(self._model.forward(batch, self._cache).logits[-1:])  # which waits for a GPU to be done
+        return time.perf_counter() - began
+
+
 def measure_latency_curve(
     model: Model, *, context: int, rows: Sequence[int] = ROWS, repeat: int = 20, last_logits: bool = False
 ) -> LatencyCurve:
@@ -36,20 +57,13 @@ def measure_latency_curve(
     the last row only, as for a prompt.
     """
     most = max(rows)
-    context = max(1, min(context, model.config.max_seq_len - most))
-    cache = model.new_cache(CacheSpec(max_seq_len=context + most))
-    slot = cache.allocate()
-    cache.extend(slot, context + most)
+    timer = PassTimer(model, max(1, min(context, model.config.max_seq_len - most)), most)
     times: dict[int, list[float]] = {n: [] for n in rows}
     for turn in range(repeat + 2):
         for n in rows:
-            ids = [i % model.config.vocab_size for i in range(n)]
-            logit_rows = (n - 1,) if last_logits else None
-            batch = ForwardBatch(ids, range(context, context + n), (Span(slot, context, n),), logit_rows)
-            began = time.perf_counter()
-            host(model.forward(batch, cache).logits[-1:])  # which waits for a GPU to be done
+            seconds = timer.seconds(n, last_logits=last_logits)
             if turn >= 2:  # the first two warm up
-                times[n].append(time.perf_counter() - began)
+                times[n].append(seconds)
     return LatencyCurve({n: statistics.median(t) for n, t in times.items()})
 
 

@@ -18,6 +18,7 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.errors import ConfigError
 from outrider.llm import LLM
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.weights.folder import GGUF_WEIGHTS
 from outrider_lab.bench.arrivals import ServedRequest, closed_loop, poisson
 from outrider_lab.bench.process import PeerProcess
 
@@ -70,8 +71,9 @@ class OutriderBackend:
 class PeerBackend:
     """Another engine, in a process of its own."""
 
-    def __init__(self, worker: PeerProcess, max_tokens: int) -> None:
-        self.name = ":".join(Path(part).name for part in worker.name.split(":"))  # folders by their last part
+    def __init__(self, worker: PeerProcess, max_tokens: int, name: str | None = None) -> None:
+        """``name``: None is the worker's, with folders by their last part."""
+        self.name = name or ":".join(Path(part).name for part in worker.name.split(":"))
         self._worker, self._max_tokens = worker, max_tokens
         self.version = f"{self.name.partition(':')[0]} {worker.started['version']}"
         self._peak = 0.0
@@ -83,6 +85,20 @@ class PeerBackend:
 
     def peak_mb(self) -> float:
         return self._peak
+
+
+def peer_file(given: str, folder: Path, model: str) -> Path:
+    """The GGUF file that llama.cpp reads: the one ``given``, else that of the model's ``folder``.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    file = Path(given).expanduser() if given else folder / GGUF_WEIGHTS
+    if file.is_file():
+        return file
+    if given:
+        raise ConfigError(f"peer='llama.cpp:{given}': there is no such file")
+    raise ConfigError(f"peer='llama.cpp': {model} has no GGUF file: name one, llama.cpp:FILE.gguf")
 
 
 class EndpointBackend:

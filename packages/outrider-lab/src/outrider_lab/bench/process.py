@@ -16,6 +16,9 @@ _START = (
 )
 """Finds this package behind the interpreter's own, which need not have it installed."""
 
+_PACKAGES = {"llama_cpp": "llama-cpp-python", "openvino_genai": "openvino-genai"}
+"""Names on PyPI of modules that have another name there."""
+
 
 class PeerProcess:
     """``outrider_lab.bench.worker`` in an interpreter that has the backend's library."""
@@ -41,6 +44,13 @@ class PeerProcess:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )  # a session of its own: Ctrl-C is for the one who asks
         self.started = self._read()
+        if missing := self.started.get("missing"):
+            self.close()
+            package = _PACKAGES.get(missing, missing)
+            raise ConfigError(
+                f"peer {name.partition(':')[0]!r} needs {package}, which {python} does not have: pip install "
+                f"{package}, or name an interpreter that has it with --python"
+            )
 
     def generate(self, prompts: list[list[int]], max_tokens: int) -> dict[str, Any]:
         """Send all prompts at once and wait for all outputs."""

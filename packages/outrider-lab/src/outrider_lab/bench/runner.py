@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from outrider.config import SpeculationParams
 from outrider.extensions import extension
 from outrider.llm import LLM
+from outrider.native.library import loaded
 from outrider.native.processor import installed_version, num_threads, processor_name
 from outrider_lab.bench.arrivals import ServedRequest
 from outrider_lab.bench.backends import Backend
@@ -42,13 +43,18 @@ def environment(llm: LLM, backends: Sequence[Backend]) -> dict[str, Any]:
         "processor": _device_name(llm),
         "threads": num_threads(),
         "dtype": llm.model.precision,
-        "versions": [*dict.fromkeys(c.version for c in backends if c.version), f"torch {installed_version('torch')}"],
+        "versions": [*dict.fromkeys(c.version for c in backends if c.version), *_torch_version()],
     }
+
+
+def _torch_version() -> list[str]:
+    version = installed_version("torch")
+    return [] if version is None else [f"torch {version}"]
 
 
 def _device_name(llm: LLM) -> str:
     if str(llm.model.device) == "cpu":
-        return processor_name()
+        return processor_name() if (native := loaded()) is None else f"{processor_name()} ({native.isa})"
     return str(extension("backends", "torch").gpu_name())
 
 

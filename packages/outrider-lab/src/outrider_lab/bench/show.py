@@ -30,8 +30,8 @@ def table(results: dict[str, Any]) -> list[str]:
     first = next(iter(results))
     wide = max(26, *map(len, results))
     lines = [
-        f"{'':{wide}} {'tokens/s':>9} {'times as fast as ' + first:>28} {'same output':>12} {'α':>5} {'τ':>5} "
-        f"{'first token':>12} {'token gap p50/p99':>18}"
+        f"{'':{wide}} {'tokens/s':>9} {'median (quartiles)':>22} {'times as fast as ' + first:>28} "
+        f"{'same output':>12} {'α':>5} {'τ':>5} {'first token':>12} {'token gap p50/p99':>18}"
     ]
     for name, found in results.items():
         every = found["all"]
@@ -41,7 +41,7 @@ def table(results: dict[str, Any]) -> list[str]:
         )
         gaps = found.get("inter_token_s")
         lines.append(
-            f"{name:{wide}} {every['tokens_per_s']:9.1f} {ratio:>28} "
+            f"{name:{wide}} {every['tokens_per_s']:9.1f} {_quartiles(every):>22} {ratio:>28} "
             f"{every['identical']:>5} of {every['requests']:<3} {_number(every, 'draft_acceptance_rate'):>5} "
             f"{_number(every, 'mean_acceptance_length'):>5} "
             f"{'' if 'ttft_s' not in found else '{:.0f} ms'.format(1e3 * found['ttft_s']['p50']):>12} "
@@ -55,6 +55,11 @@ def table(results: dict[str, Any]) -> list[str]:
         lines += _by_category("τ, by category", results, "mean_acceptance_length", wide)
         lines += _by_category("α, by category", results, "draft_acceptance_rate", wide)
     return lines
+
+
+def _quartiles(found: dict[str, Any]) -> str:
+    low, middle, high = found["tokens_per_s_quartiles"]
+    return f"{middle:.1f} ({low:.1f} to {high:.1f})"
 
 
 def _by_category(title: str, results: dict[str, Any], key: str, wide: int) -> list[str]:

@@ -102,6 +102,7 @@ def summary(own: BackendResult, base: BackendResult, units: Sequence[int]) -> di
     count = sum(len(t) for u in units for t in own.tokens[u])
     seconds = sum(float(np.median(own.seconds[u])) for u in units)
     theirs, mine = base.per_token(units), own.per_token(units)
+    quartiles = np.quantile(1 / np.array(mine), [0.25, 0.5, 0.75])
     ratio = paired_ratio(theirs, mine)
     same = sum(a == b for u in units for a, b in zip(own.tokens[u], base.tokens[u], strict=True))
     drafts = DraftCounts()
@@ -109,6 +110,7 @@ def summary(own: BackendResult, base: BackendResult, units: Sequence[int]) -> di
         drafts.add(own.drafts[unit])
     found: dict[str, Any] = {
         "tokens_per_s": round(count / seconds, 2),
+        "tokens_per_s_quartiles": [round(float(q), 2) for q in quartiles],  # over units: 25, 50 and 75%
         "speedup": round(ratio.mean, 3),
         "speedup_low": round(ratio.low, 3),
         "speedup_high": round(ratio.high, 3) if ratio.high < math.inf else None,

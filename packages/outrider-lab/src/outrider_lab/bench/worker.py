@@ -196,7 +196,11 @@ def main() -> None:
     answers = sys.stdout
     sys.stdout = sys.stderr  # libraries that print must not break the protocol
     began = time.perf_counter()
-    generate, version = make(args)
+    try:
+        generate, version = make(args)
+    except ModuleNotFoundError as error:
+        print(json.dumps({"missing": error.name}), file=answers, flush=True)
+        return
     print(json.dumps({"version": version, "load_s": time.perf_counter() - began}), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)

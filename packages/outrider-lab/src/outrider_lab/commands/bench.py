@@ -14,6 +14,7 @@ from outrider.cli.shared import flags
 from outrider.cli.shared import options as o
 from outrider.cli.shared.generated import Given, options_from
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams
+from outrider.config.combination import AUTO
 from outrider.config.setting import parse_source
 from outrider.errors import InvalidRequestError
 from outrider.utils.whole_files import check_place, write_text
@@ -32,14 +33,14 @@ Sources = Annotated[
         "--source",
         "-s",
         help="SOURCE[:K][:VERIFIER][:FIELD=VALUE...]; may be repeated. The first is the baseline.",
-        show_default="none, and every source there is",
+        show_default="none, and every source there is; with peers none, and the model's default",
     ),
 ]
 Peers = Annotated[
     list[str] | None,
     typer.Option(
-        help="transformers[:lookup:K], llama.cpp:FILE.gguf, openvino:FOLDER[:lookup:K], "
-        "or the URL of a completions server."
+        help="llama.cpp[:FILE.gguf], transformers[:lookup:K], openvino:FOLDER[:lookup:K], "
+        "or the URL of a completions server. llama.cpp reads the model's own GGUF file unless one is given."
     ),
 ]
 Prompts = Annotated[
@@ -96,7 +97,7 @@ def bench(
     Times are of whole requests, the reading of prompts included. Peers are greedy. Ctrl-C ends it early, with the
     results so far.
 
-    Example: outrider bench -s none -s lookup:10 -s ngram:4 --peer transformers --prompts question.jsonl --count 12
+    Example: outrider bench --model model.Q4_K_M.gguf --peer llama.cpp
     """
     sweep = concurrency or [1]
     if min(sweep) < 1 or rounds < 1 or (rate is not None and rate <= 0):
@@ -113,7 +114,7 @@ def bench(
     chosen: dict[str, Any] = {"count": count, "categories": set(category or ()) or None, "max_chars": max_chars}
     questions = suites.load(suite, Path(prompts), **chosen) if suite else workloads.load(prompts, **chosen)
     with working("loading"):
-        llm, settings = _load(model, o.engine(given), source or [], max([*sweep, 8 if rate else 1]))
+        llm, settings = _load(model, o.engine(given), source or [], max([*sweep, 8 if rate else 1]), bool(peer))
         peers = _peers(peer or [], llm, python, params, max(sweep))
     questions = _that_fit(llm, questions) if suite else questions
     found, backends = _measure(llm, settings, peers, questions, params, sweep, rounds, rate, talk=suite is not None)
@@ -158,15 +159,20 @@ def _that_fit(llm: LLM, questions: Sequence[Question]) -> list[Question]:
 
 
 def _load(
-    model: str, options: dict[str, Any], sources: Sequence[str], batch: int
+    model: str, options: dict[str, Any], sources: Sequence[str], batch: int, beside_peers: bool
 ) -> tuple[LLM, dict[str, SpeculationParams]]:
-    """The model with the heads and drafts of ``sources``, and their settings by name; empty: all sources."""
+    """The model with the heads and drafts of ``sources``, and their settings by name.
+
+    Without sources: plain decoding, and all sources there are or, beside peers, the model's default.
+    """
     k = options.pop("spec_length", SpeculationParams.spec_length)
     settings = {name: parse_source(name, k) for name in sources}
     named = [name for s in settings.values() for name in s.combination.names] if settings else None
-    draft = o.draft_to_load(model, options.get("draft_model") or (), named)
+    usual = beside_peers and not settings
+    draft = AUTO if usual else o.draft_to_load(model, options.get("draft_model") or (), named)
     llm = o.load(model, **options, draft=draft, prefix_reuse=False, max_batch_size=batch)
-    return llm, settings or {name: parse_source(name, k) for name in ("none", *llm.drafters)}
+    there = [llm.speculation.draft] if usual else llm.drafters
+    return llm, settings or {name: parse_source(name, k) for name in dict.fromkeys(("none", *there))}
 
 
 def _measure(
@@ -210,7 +216,7 @@ def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParam
 
     from outrider.native.processor import num_threads
     from outrider.weights.hub.catalog import resolve
-    from outrider_lab.bench.backends import EndpointBackend, PeerBackend
+    from outrider_lab.bench.backends import EndpointBackend, PeerBackend, peer_file
     from outrider_lab.bench.process import PeerProcess
 
     found: list[Backend] = []
@@ -218,11 +224,13 @@ def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParam
         if name.startswith(("http://", "https://")):
             found.append(EndpointBackend(name, llm.tokenizer, params.max_tokens, concurrency, llm.config.model))
             continue
-        if name.partition(":")[0] not in ("transformers", "llama.cpp", "openvino"):
+        kind, _, file = name.partition(":")
+        if kind not in ("transformers", "llama.cpp", "openvino"):
             raise InvalidRequestError(
-                f"peer={name!r} is unknown: use transformers, llama.cpp:FILE.gguf, openvino:FOLDER or a URL"
+                f"peer={name!r} is unknown: use llama.cpp[:FILE.gguf], transformers, openvino:FOLDER or a URL"
             )
-        dtype = str(llm.model.dtype).removeprefix("torch.")
-        worker = PeerProcess(name, resolve(llm.config.model), dtype, num_threads(), python or sys.executable)
-        found.append(PeerBackend(worker, params.max_tokens))
+        folder, dtype = resolve(llm.config.model), str(llm.model.dtype).removeprefix("torch.")
+        backend = f"{kind}:{peer_file(file, folder, llm.config.model)}" if kind == "llama.cpp" else name
+        worker = PeerProcess(backend, folder, dtype, num_threads(), python or sys.executable)
+        found.append(PeerBackend(worker, params.max_tokens, None if file else name))
     return found
