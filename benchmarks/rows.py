@@ -33,7 +33,8 @@ from outrider.native.context import Context
 from outrider.native.library import available_isas, default_isa, native_library
 from outrider.native.measure import MachineRates, measure_rates
 from outrider.native.processor import num_threads, processor_name, set_num_threads
-from outrider.weights.gguf.header import read_gguf_header
+from outrider.weights.folder import gguf_weights
+from outrider.weights.gguf.shards import read_gguf
 from outrider.weights.hub.catalog import resolve
 from outrider.weights.loader import load_model
 from outrider_lab.cost import DraftCost, LatencyCurve, best_measured_k, break_even_alpha
@@ -68,7 +69,7 @@ def share_of_experts(config: ModelConfig, rows: int) -> float:
 
 def bytes_read(file: Path, config: ModelConfig, rows: int) -> int:
     """Bytes of a file's tensors that a pass over ``rows`` rows reads."""
-    tensors, total = read_gguf_header(file).tensors, 0.0
+    tensors, total = read_gguf(file).tensors, 0.0
     for name, tensor in tensors.items():
         looked_up = name == "token_embd.weight" and "output.weight" in tensors
         share = share_of_experts(config, rows) if "_exps." in name else 1.0
@@ -91,7 +92,7 @@ def limits(file: Path | None, model: LoadedModel, rates: MachineRates, rows: Seq
 def measure(args: argparse.Namespace, ref: str) -> dict[str, Any]:
     """Everything about one model, as ``--json`` prints it."""
     folder = resolve(ref, progress=True)
-    file = folder / "model.gguf" if (folder / "model.gguf").exists() else None
+    file = gguf_weights(folder)
     if args.peer and file is None:
         raise SystemExit(f"{ref} is no GGUF file: peers read the same file, so give one")
     model = load_model(folder, ModelOptions(dtype=args.dtype))

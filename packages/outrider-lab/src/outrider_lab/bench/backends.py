@@ -18,7 +18,7 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.errors import ConfigError
 from outrider.llm import LLM
 from outrider.tokenizer.tokenizer import Tokenizer
-from outrider.weights.folder import GGUF_WEIGHTS
+from outrider.weights.folder import gguf_weights
 from outrider_lab.bench.arrivals import ServedRequest, closed_loop, poisson
 from outrider_lab.bench.process import PeerProcess
 
@@ -93,8 +93,8 @@ def peer_file(given: str, folder: Path, model: str) -> Path:
     Raises:
         ConfigError: there is no such file.
     """
-    file = Path(given).expanduser() if given else folder / GGUF_WEIGHTS
-    if file.is_file():
+    file = Path(given).expanduser() if given else gguf_weights(folder)
+    if file is not None and file.is_file():
         return file
     if given:
         raise ConfigError(f"peer='llama.cpp:{given}': there is no such file")
