@@ -33,14 +33,14 @@ Sources = Annotated[
         "--source",
         "-s",
         help="SOURCE[:K][:VERIFIER][:FIELD=VALUE...]; may be repeated. The first is the baseline.",
-        show_default="none, and every source there is; with peers none, and the model's default",
+        show_default="none and all others; beside peers none and auto",
     ),
 ]
 Peers = Annotated[
     list[str] | None,
     typer.Option(
         help="llama.cpp[:FILE.gguf], transformers[:lookup:K], openvino:FOLDER[:lookup:K], "
-        "or the URL of a completions server. llama.cpp reads the model's own GGUF file unless one is given."
+        "or the URL of a completions server. Without FILE, the model's own."
     ),
 ]
 Prompts = Annotated[
