@@ -21,9 +21,10 @@ from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.weights.hub.catalog import resolve
 from outrider_lab.data import workloads
 from outrider_train.draft_models import DraftOptions, draft_trainers
+from outrider_train.options import HeadOptions
 from outrider_train.recipes import head_trainer
 from outrider_train.report.card import write_report
-from outrider_train.setup import DataOptions, HeadOptions, TrainingSetup
+from outrider_train.setup import DataOptions, TrainingSetup
 from outrider_train.trainer import Trainer, TrainOptions
 
 TOKENS = 20_000_000  # of answers, at scale 1

@@ -32,9 +32,10 @@ from outrider.weights.hub.fetch import Archive, ArchivePiece, cut_pieces, fetch_
 from outrider_train.data.documents import Document, Line, split
 from outrider_train.draft_models import DraftOptions, draft_trainers
 from outrider_train.kinds.draft import DraftTask, draft_model, save_model
+from outrider_train.options import HeadOptions
 from outrider_train.recipes import head_trainer
 from outrider_train.report.card import write_report
-from outrider_train.setup import DataOptions, HeadOptions, TrainingSetup
+from outrider_train.setup import DataOptions, TrainingSetup
 from outrider_train.target.features import FeatureSpec, FeatureStore
 from outrider_train.target.llama import Llama
 from outrider_train.trainer import Trainer, TrainOptions

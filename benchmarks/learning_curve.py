@@ -33,9 +33,10 @@ from outrider_train.answers.options import parse_count
 from outrider_train.commands.common import log, parse_size
 from outrider_train.data.documents import Line, split
 from outrider_train.draft_models import DraftOptions, draft_trainers
+from outrider_train.options import HeadOptions
 from outrider_train.recipes import head_trainer
 from outrider_train.report.card import write_report
-from outrider_train.setup import DataOptions, HeadOptions, TrainingSetup
+from outrider_train.setup import DataOptions, TrainingSetup
 from outrider_train.trainer import TrainOptions
 
 KINDS = {"eagle": "eagle3", "dflash": "dflash", "medusa": "medusa", "draft": "draft"}

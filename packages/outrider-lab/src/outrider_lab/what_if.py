@@ -66,6 +66,20 @@ class Estimate:
             "notes": self.notes,
         }
 
+    def text(self) -> str:
+        """The estimate for a reader, line by line."""
+        head = (
+            f"K = {self.best_k}: {self.speedup:.2f}x, {self.plain_tokens_per_s * self.speedup:.0f} tokens/s a request "
+            f"instead of {self.plain_tokens_per_s:.0f} (c = {self.c:.3f})"
+        )
+        if self.best_k == 0:
+            head = f"Plain decoding, {self.plain_tokens_per_s:.0f} tokens/s a request"
+        shown = (1, 2, 3, 4, 5, 7, 10, 16)
+        rows = [f"  K={k:<2} {gain:5.2f}x {rate:8.0f} tokens/s" for k, gain, rate in self.by_k if k in shown]
+        even = "" if self.break_even_alpha is None else f"Pays from α = {self.break_even_alpha:.2f} on.\n"
+        lines = [head, *rows, "", even + "Notes:", *(f"  · {note}" for note in self.notes or ["none"])]
+        return "\n".join([*lines, "Assumed:", *(f"  · {line}" for line in self.assumptions)])
+
 
 def estimate(scenario: Scenario) -> Estimate:
     """The speedup for every K up to ``MAX_K``, the best K, and the assumptions behind them."""

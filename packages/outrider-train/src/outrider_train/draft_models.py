@@ -12,7 +12,7 @@ from torch import Tensor
 from outrider.errors import ConfigError
 from outrider.models.config import ModelConfig
 from outrider_train.kinds.draft import DraftTask, draft_model, known_rows
-from outrider_train.losses import RULES
+from outrider_train.options import RULES
 from outrider_train.setup import TrainingSetup
 from outrider_train.target.features import FeatureSpec
 from outrider_train.trainer import Trainer, TrainOptions
@@ -28,7 +28,7 @@ class DraftOptions:
     layers: int = 2
     hidden_size: int | None = None  # None: the target's with ``truncate``, else 192
     heads: int = 4
-    loss: str = "kl"  # one of losses.RULES
+    loss: str = "kl"  # one of options.RULES
 
     def __post_init__(self) -> None:
         if self.loss not in RULES:

@@ -25,7 +25,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-RULES: tuple[str, ...] = ("kl", "ce", "reverse-kl", "tv", "alpha", "adaptive")
 _RATE = 3.0  # decay of kl's share with α in "adaptive": the paper's best
 _CHUNK = {"cpu": 32 << 20, "cuda": 512 << 20}  # bytes of float32 logits held at once
 _TINY = 1e-20

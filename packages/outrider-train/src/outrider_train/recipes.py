@@ -28,7 +28,8 @@ from outrider_train.kinds.draft import Medusa2Task
 from outrider_train.kinds.eagle import EagleTask, start_from_target
 from outrider_train.kinds.eagle_norms import with_norms
 from outrider_train.kinds.pass_ import PassTask
-from outrider_train.setup import HeadOptions, TrainingSetup
+from outrider_train.options import HeadOptions
+from outrider_train.setup import TrainingSetup
 from outrider_train.target.features import FeatureSpec
 from outrider_train.tasks import HeadTask, MedusaTask
 from outrider_train.trainer import Trainer, TrainOptions

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from outrider.drafters.heads.config import MOST_LAYERS, MOST_RANK
 from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
 from outrider.errors import ConfigError
 from outrider.models.config import ModelConfig
@@ -24,59 +23,13 @@ from outrider_torch.kernels.torch_processor import has_bf16_instructions
 from outrider_train.batches import Batcher
 from outrider_train.data.documents import Document, Line, digest, read_data, split, trainable
 from outrider_train.data.portions import Portion, portions
-from outrider_train.losses import RULES
 from outrider_train.target.features import FeatureSpec, FeatureStore
 from outrider_train.target.llama import Llama, load_llama
 from outrider_train.target.native import native_reader
 from outrider_train.tasks import LogFn
 from outrider_train.trainer import TrainOptions
 
-LEAST_WINDOW = 4  # a head needs to attend to a whole draft
 _VOCAB_STEP = 64  # a draft vocabulary chosen by its coverage is a multiple of this
-HEAD_LOSSES = tuple(rule for rule in RULES if rule != "ce")  # heads learn from the target's distribution
-
-
-@dataclass(frozen=True)
-class HeadOptions:
-    """Options of a head. ``None``: chosen for the target."""
-
-    kind: str  # one of HEAD_KINDS
-    heads: int = 4  # medusa, blockwise, pass, dflash: tokens beyond the next
-    ttt_steps: int | None = None  # eagle: steps unrolled in training; 4 for EAGLE-3, 1 for EAGLE-1
-    depth: int = 5  # eagle: positions measured
-    feature_layers: tuple[int, ...] | None = None  # eagle3, dflash
-    normed: bool | None = None  # eagle3: EAGLE-3.1, with a norm for each fused state and on outputs that are fed on
-    window: int | None = None  # eagle, dflash: rows that a row attends to; 0: all
-    layers: int = 2  # dflash
-    selector_rank: int = 32  # dflash: width of the selector's codebooks; 0: none
-    draft_vocab: float | None = None
-    """Scored tokens, the most frequent of the answers: their number, or the share to cover if below 1; 0: all."""
-    own_lm_head: bool = False
-    decay: float = 0.8  # weight of a position, relative to the position before
-    loss: str = "kl"  # one of HEAD_LOSSES
-    fresh: bool = False  # eagle, dflash: random first weights rather than the target's last layer's
-    start_from: str | None = None  # folder of a head whose weights to begin with; its shape and tokens go with them
-
-    def __post_init__(self) -> None:
-        for name in ("heads", "depth"):
-            if not 1 <= getattr(self, name) <= 64:
-                raise ConfigError(f"{name}={getattr(self, name)}: use 1 to 64")
-        if self.ttt_steps is not None and not 1 <= self.ttt_steps <= 64:
-            raise ConfigError(f"ttt_steps={self.ttt_steps}: use 1 to 64")
-        if not 1 <= self.layers <= MOST_LAYERS:
-            raise ConfigError(f"layers={self.layers}: use 1 to {MOST_LAYERS}")
-        if not 0 <= self.selector_rank <= MOST_RANK:
-            raise ConfigError(f"selector_rank={self.selector_rank}: use 0 to {MOST_RANK}")
-        if not 0 < self.decay <= 1:
-            raise ConfigError(f"decay={self.decay}: use above 0, at most 1")
-        if self.window is not None and not (self.window == 0 or LEAST_WINDOW <= self.window < 2**31):
-            raise ConfigError(f"window={self.window}: use {LEAST_WINDOW} or more, or 0 for all rows")
-        if self.draft_vocab is not None and not (0 < self.draft_vocab < 1 or float(self.draft_vocab).is_integer()):
-            raise ConfigError(f"draft_vocab={self.draft_vocab}: use a number of tokens, or a share between 0 and 1")
-        if self.loss not in HEAD_LOSSES:
-            raise ConfigError(f"loss={self.loss!r} is unknown for heads: use {', '.join(HEAD_LOSSES)}")
-        if self.fresh and self.start_from:
-            raise ConfigError(f"fresh=True and start_from={self.start_from}: weights begin in one way, leave out one")
 
 
 @dataclass(frozen=True)

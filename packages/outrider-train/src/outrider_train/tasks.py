@@ -42,7 +42,7 @@ class Task(Protocol):
     module: nn.Module
     depth: int  # draft positions that ``draft_positions`` yields
     max_shift: int  # the largest shift
-    rule: str  # of losses.RULES
+    rule: str  # of options.RULES
 
     @property
     def vocabulary(self) -> Tensor | None:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from outrider_train.data.documents import Document, Line
+from outrider_train.options import HeadOptions
 from outrider_train.recipes import head_trainer
-from outrider_train.setup import DataOptions, HeadOptions, TrainingSetup
+from outrider_train.setup import DataOptions, TrainingSetup
 from outrider_train.tasks import HeadTask
 from outrider_train.trainer import Trainer, TrainOptions
 from tests.model_folders import model_folder

@@ -9,9 +9,10 @@ import torch
 
 from outrider_train import trainer as trainer_module
 from outrider_train.draft_models import DraftOptions, draft_trainers
+from outrider_train.options import HeadOptions
 from outrider_train.recipes import head_trainer
 from outrider_train.report.card import write_report
-from outrider_train.setup import HeadOptions, TrainingSetup
+from outrider_train.setup import TrainingSetup
 from outrider_train.trainer import Trainer
 from tests import other_device
 from tests.training import small

@@ -9,8 +9,9 @@ import pytest
 
 from outrider import LLM, SamplingParams
 from outrider_train.draft_models import DraftOptions, draft_trainers
+from outrider_train.options import HeadOptions
 from outrider_train.recipes import head_trainer
-from outrider_train.setup import DataOptions, HeadOptions, TrainingSetup
+from outrider_train.setup import DataOptions, TrainingSetup
 from tests.training import small
 
 

@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError
 from outrider_torch.heads import load_head, save_head
 from outrider_torch.heads.vocabulary import ScoringHead
+from outrider_train.options import HeadOptions
 from outrider_train.published.export import to_speculators
 from outrider_train.published.import_head import import_head
 from outrider_train.recipes import head_task
-from outrider_train.setup import HeadOptions
 from tests.model_folders import model_folder
 from tests.training import small
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from outrider_train import losses
-from outrider_train.losses import RULES, Labels, judge, linear_loss
+from outrider_train.losses import Labels, judge, linear_loss
+from outrider_train.options import RULES
 
 N, D, V, K = 5, 6, 11, 4
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from outrider.errors import ConfigError
 from outrider_train.draft_models import DraftOptions, draft_trainers
 from outrider_train.optimizers import MUON_LR, Muon, make_optimizer, matrices, orthogonalize
+from outrider_train.options import HeadOptions
 from outrider_train.recipes import head_task, medusa2_trainer
 from outrider_train.report.card import write_report
-from outrider_train.setup import HeadOptions
 from tests.training import small
 
 

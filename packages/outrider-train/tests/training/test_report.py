@@ -14,11 +14,11 @@ from outrider.errors import ConfigError
 from outrider_torch.heads import load_head
 from outrider_train.data.documents import Document
 from outrider_train.metrics import JudgedRows
+from outrider_train.options import HeadOptions
 from outrider_train.recipes import head_task
 from outrider_train.report.breakdown import breakdown, table, warnings
 from outrider_train.report.calibration import calibrate, expected_error
 from outrider_train.report.card import write_report
-from outrider_train.setup import HeadOptions
 from tests.training import small
 
 RANKS = 4

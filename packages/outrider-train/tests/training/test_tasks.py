@@ -20,8 +20,8 @@ from outrider_train.batches import Batch
 from outrider_train.kinds.dflash import DFlashTask
 from outrider_train.kinds.eagle import EagleTask
 from outrider_train.kinds.pass_ import PassTask
+from outrider_train.options import HeadOptions
 from outrider_train.recipes import head_task
-from outrider_train.setup import HeadOptions
 from outrider_train.target.llama import load_llama
 from outrider_train.tasks import HeadTask
 from tests.heads.test_heads import causal

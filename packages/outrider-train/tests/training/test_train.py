@@ -19,9 +19,10 @@ from outrider_train import trainer as trainer_module
 from outrider_train.batches import Batcher
 from outrider_train.data.documents import Document
 from outrider_train.draft_models import DraftOptions, draft_trainers
+from outrider_train.options import HeadOptions
 from outrider_train.recipes import head_trainer, medusa2_trainer
 from outrider_train.report.card import write_report
-from outrider_train.setup import DataOptions, HeadOptions, TrainingSetup
+from outrider_train.setup import DataOptions, TrainingSetup
 from outrider_train.target.features import FeatureSpec, FeatureStore
 from outrider_train.target.llama import load_llama
 from outrider_train.tasks import HeadTask

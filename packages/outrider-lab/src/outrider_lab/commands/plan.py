@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +21,7 @@ from outrider_lab.fleet_planning.options import FleetOptions, refuse_without_fle
 if TYPE_CHECKING:
     from outrider_lab.fleet_planning.costs.machine import Machine
     from outrider_lab.plan import SpeculationPlan
+    from outrider_lab.roofline import ModelSize
     from outrider_lab.what_if import Scenario
 
 _ESTIMATE = "Without a model"
@@ -34,33 +35,47 @@ FleetFlag = Annotated[
     bool,
     typer.Option("--fleet", help="Simulate many replicas instead (see --help-all)."),
 ]
-TargetParams = Annotated[str | None, typer.Option(help="Size of the model, as in 70B.", rich_help_panel=_ESTIMATE)]
-DraftParams = Annotated[
-    str | None,
-    typer.Option(help="Size of the draft model, as in 1B.", show_default="a free source", rich_help_panel=_ESTIMATE),
-]
-Alpha = Annotated[
-    float | None,
-    typer.Option(help="Acceptance rate α, 0 to 1.", show_default="by --text", rich_help_panel=_ESTIMATE),
-]
-Text = Annotated[
-    str,
-    typer.Option(
-        help="repetitive (edits, summaries, code, RAG), mixed, or novel (chat): the usual α of each.",
-        rich_help_panel=_ESTIMATE,
-        hidden=True,
-    ),
-]
-Hardware = Annotated[str, typer.Option(help="H100, A100, RTX 4090, CPU and others.", rich_help_panel=_ESTIMATE)]
-Devices = Annotated[
-    int | None,
-    typer.Option(
-        help="How many of them.", show_default="as many as hold the weights", rich_help_panel=_ESTIMATE, hidden=True
-    ),
-]
-Bits = Annotated[int, typer.Option(help="Bits per weight.", rich_help_panel=_ESTIMATE, hidden=True)]
-Context = Annotated[int, typer.Option(help="Tokens of context.", rich_help_panel=_ESTIMATE, hidden=True)]
 
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateOptions:
+    """A model, hardware and text that are not at hand."""
+
+    target_params: str | None = None
+    """Size of the model, as in 70B."""
+    draft_params: str | None = None
+    """Size of the draft model, as in 1B."""
+    alpha: float | None = None
+    """Acceptance rate α, 0 to 1."""
+    text: str = "mixed"
+    """repetitive (edits, summaries, code, RAG), mixed, or novel (chat): the usual α of each."""
+    hardware: str = "H100"
+    """H100, A100, RTX 4090, CPU and others."""
+    devices: int | None = None
+    """How many of them."""
+    bits: int = 16
+    """Bits per weight."""
+    context: int = 512
+    """Tokens of context."""
+
+    def sizes(self, example: str) -> tuple[ModelSize, ModelSize | None]:
+        """The sizes of the model and of the draft model. Raises InvalidRequestError without the model's."""
+        from outrider_lab.roofline import ModelSize
+
+        if self.target_params is None:
+            raise InvalidRequestError(example)
+        draft = None if self.draft_params is None else ModelSize.parse(self.draft_params, self.bits)
+        return ModelSize.parse(self.target_params, self.bits), draft
+
+
+flags.describe(
+    EstimateOptions,
+    flags.FlagTable(
+        headings={_ESTIMATE: " ".join(field.name for field in fields(EstimateOptions))},
+        rare="text devices bits context",
+        shown={"draft_params": "a free source", "alpha": "by --text", "devices": "as many as hold the weights"},
+    ),
+)
 
 _FLEET = " ".join(field.name for field in fields(FleetOptions))
 flags.describe(
@@ -78,7 +93,7 @@ flags.describe(
 )
 
 
-@options_from(FleetOptions)
+@options_from(EstimateOptions, FleetOptions)
 def plan(
     model: o.Model = o.DEFAULT_MODEL,
     draft_model: o.DraftModel = None,
@@ -91,14 +106,6 @@ def plan(
     write: Annotated[Path | None, typer.Option(help="Write the recommended options here, as JSON.")] = None,
     fleet: FleetFlag = False,
     what_if: WhatIf = False,
-    target_params: TargetParams = None,
-    draft_params: DraftParams = None,
-    alpha: Alpha = None,
-    text: Text = "mixed",
-    hardware: Hardware = "H100",
-    devices: Devices = None,
-    bits: Bits = 16,
-    context: Context = 512,
     dtype: o.DType = o.ENGINE.dtype,
     draft_dtype: o.DraftDType = o.ENGINE.dtype,
     device: o.Device = o.ENGINE.device,
@@ -121,21 +128,23 @@ def plan(
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
     loading = {"draft_model": draft_model, "dtype": dtype, "draft_dtype": draft_dtype, "device": device,
                "threads": threads}  # fmt: skip
+    described = EstimateOptions(**o.own(EstimateOptions, given))
+    if not what_if and {"target_params", "draft_params", "alpha", "devices"} & given.keys():
+        raise InvalidRequestError("target_params, draft_params, alpha and devices describe an estimate: add --what-if")
     if fleet:
-        known = _estimated(target_params, draft_params, alpha, hardware, devices, bits) if what_if else None
-        if not what_if:
-            _refuse_estimate(target_params, draft_params, alpha, devices)
+        known = _estimated(described) if what_if else None
         plan_fleet(
-            dict(given), known, lambda source: _measured(model, source, loading, prompts, count, params, given),
-            as_json=as_json,
+            o.own(FleetOptions, given), known,
+            lambda source: _measured(model, source, loading, prompts, count, params, given), as_json=as_json,
         )  # fmt: skip
         return
     refuse_without_fleet(given)
     if what_if:
-        scenario = _scenario(target_params, draft_params, alpha, text, hardware, devices, bits, batch, context)
-        typer.echo(_estimate(scenario, as_json))
+        from outrider_lab.what_if import estimate
+
+        found = estimate(_scenario(described, batch))
+        typer.echo(json.dumps(found.as_dict(), ensure_ascii=False) if as_json else found.text())
         return
-    _refuse_estimate(target_params, draft_params, alpha, devices)
     from outrider.utils.working import working
     from outrider_lab.data import workloads
     from outrider_lab.plan import make_plan, with_seed
@@ -154,28 +163,14 @@ def plan(
         raise typer.Exit(130)
 
 
-def _refuse_estimate(*given: object) -> None:
-    if any(value is not None for value in given):
-        raise InvalidRequestError("target_params, draft_params, alpha and devices describe an estimate: add --what-if")
-
-
-def _estimated(
-    target_params: str | None, draft_params: str | None, alpha: float | None, hardware: str, devices: int | None,
-    bits: int,
-) -> Machine:  # fmt: skip
+def _estimated(described: EstimateOptions) -> Machine:
     """A replica on hardware that is not at hand."""
     from outrider_lab.fleet_planning.costs.machine import from_roofline
-    from outrider_lab.roofline import ModelSize, find_hardware
+    from outrider_lab.roofline import find_hardware
 
-    if target_params is None:
-        raise InvalidRequestError("--fleet --what-if needs --target-params, as in --target-params 8B")
-    return from_roofline(
-        ModelSize.parse(target_params, bits),
-        find_hardware(hardware),
-        alpha=alpha,
-        draft=None if draft_params is None else ModelSize.parse(draft_params, bits),
-        devices=devices,
-    )
+    target, draft = described.sizes("--fleet --what-if needs --target-params, as in --target-params 8B")
+    hardware = find_hardware(described.hardware)
+    return from_roofline(target, hardware, alpha=described.alpha, draft=draft, devices=described.devices)
 
 
 def _measured(
@@ -206,58 +201,23 @@ def _measured(
         return machine if ingress is None else ingress.of(machine)
 
 
-def _scenario(
-    target_params: str | None,
-    draft_params: str | None,
-    alpha: float | None,
-    text: str,
-    hardware: str,
-    devices: int | None,
-    bits: int,
-    batch: int,
-    context: int,
-) -> Scenario:
+def _scenario(described: EstimateOptions, batch: int) -> Scenario:
     from outrider_lab.priors import default_alpha
-    from outrider_lab.roofline import ModelSize, find_hardware
+    from outrider_lab.roofline import find_hardware
     from outrider_lab.what_if import Scenario
 
-    if target_params is None:
-        raise InvalidRequestError("--what-if needs --target-params, as in --target-params 70B")
-    target = ModelSize.parse(target_params, bits)
-    draft = None if draft_params is None else ModelSize.parse(draft_params, bits)
-    usual, source = default_alpha(text, target, draft)  # type: ignore[arg-type]  # checked there
+    target, draft = described.sizes("--what-if needs --target-params, as in --target-params 70B")
+    usual, source = default_alpha(described.text, target, draft)  # type: ignore[arg-type]  # checked there
     return Scenario(
         target=target,
-        hardware=find_hardware(hardware),
-        alpha=usual if alpha is None else alpha,
-        alpha_source=source if alpha is None else "as given",
+        hardware=find_hardware(described.hardware),
+        alpha=usual if described.alpha is None else described.alpha,
+        alpha_source=source if described.alpha is None else "as given",
         draft=draft,
         batch=batch,
-        context=context,
-        devices=devices,
+        context=described.context,
+        devices=described.devices,
     )
-
-
-def _estimate(scenario: Scenario, as_json: bool) -> str:
-    from outrider_lab.what_if import estimate
-
-    found = estimate(scenario)
-    if as_json:
-        return json.dumps(found.as_dict(), ensure_ascii=False)
-    head = (
-        f"K = {found.best_k}: {found.speedup:.2f}x, {found.plain_tokens_per_s * found.speedup:.0f} tokens/s a request "
-        f"instead of {found.plain_tokens_per_s:.0f} (c = {found.c:.3f})"
-    )
-    if found.best_k == 0:
-        head = f"Plain decoding, {found.plain_tokens_per_s:.0f} tokens/s a request"
-    rows = [
-        f"  K={k:<2} {gain:5.2f}x {rate:8.0f} tokens/s"
-        for k, gain, rate in found.by_k
-        if k in (1, 2, 3, 4, 5, 7, 10, 16)
-    ]
-    even = "" if found.break_even_alpha is None else f"Pays from α = {found.break_even_alpha:.2f} on.\n"
-    lines = [head, *rows, "", even + "Notes:", *(f"  · {n}" for n in found.notes or ["none"])]
-    return "\n".join([*lines, "Assumed:", *(f"  · {a}" for a in found.assumptions)])
 
 
 def _shown(made: SpeculationPlan, batch: int) -> str:

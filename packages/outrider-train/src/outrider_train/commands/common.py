@@ -57,17 +57,6 @@ FeatureCache = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Of the split, the order of the data and the first weights.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where a killed run was; the weights come out the same.")]
-DraftVocab = Annotated[
-    float | None,
-    typer.Option(
-        help="Tokens scored, the most frequent of the answers: a number, or a share to cover such as 0.99; 0: all.",
-        show_default="8192 of a large one",
-        hidden=True,
-    ),
-]
-LmHead = Annotated[
-    bool, typer.Option("--own-lm-head", help="Train an LM head too, rather than use the target's.", hidden=True)
-]
 
 _UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "": 1.0}
 
@@ -133,7 +122,7 @@ def _shared(
 
 
 def with_shared(default_lr: float, default_batch: int = 8192) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of ``_shared``; its first argument is the ``Shared`` they make."""
+    """Give a command the options of ``_shared``; its first parameter, ``shared``, is the ``Shared`` they make."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
@@ -143,7 +132,7 @@ def with_shared(default_lr: float, default_batch: int = 8192) -> Callable[[Calla
         @functools.wraps(command)
         def run_command(**given: Any) -> None:
             shared = _make(default_lr, default_batch, **{key: value for key, value in given.items() if key in names})
-            command(shared, **{key: value for key, value in given.items() if key not in names})
+            command(shared=shared, **{key: value for key, value in given.items() if key not in names})
 
         parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*common, *own]]
         run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
