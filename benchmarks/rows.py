@@ -95,14 +95,14 @@ def measure(args: argparse.Namespace, ref: str) -> dict[str, Any]:
     file = gguf_weights(folder)
     if args.peer and file is None:
         raise SystemExit(f"{ref} is no GGUF file: peers read the same file, so give one")
-    model = load_model(folder, ModelOptions(dtype=args.dtype))
-    context = min(args.context, model.config.max_seq_len - max(*args.rows, args.prompt))
-    passes = Passes(args.rows, args.prompt, max(1, context), args.repeat)
+    passes = Passes(args.rows, args.prompt, args.context, args.repeat)
     rates = [measure_rates(Context(num_threads()))]
-    engines: list[Engine] = [Outrider(model, passes)]
+    ours = Outrider(lambda: load_model(folder, ModelOptions(dtype=args.dtype)), passes)
+    model, engines = ours.model, list[Engine]([ours])
     try:
         engines += [open_peer(peer, file, num_threads(), passes) for peer in args.peer if file is not None]
         found = in_turn(engines, args.rounds)
+        peaks = [engine.peak_mb() for engine in engines]
         rates.append(measure_rates(Context(num_threads())))
     finally:
         for engine in engines:
@@ -117,6 +117,8 @@ def measure(args: argparse.Namespace, ref: str) -> dict[str, Any]:
         "read_gb_s": reached.read_gb_s,
         "int8_gmac_s": reached.int8_gmac_s,
         "context": passes.context,
+        "load_s": {engine.name: engine.load_s for engine in engines},
+        "peak_mb": {engine.name: peak for engine, peak in zip(engines, peaks, strict=True)},
         "seconds": {engine.name: summary(times) for engine, times in zip(engines, found, strict=True)},
         "limits": limits(file, model, reached, list(found[0])),
         "ceiling": {n: ceiling(curve, n, args.overhead_ms / 1e3) for n in args.batch if 2 * n <= max(args.rows)},
@@ -158,7 +160,12 @@ def table(result: Mapping[str, Any]) -> list[str]:
     ]
     for name, seconds in medians.items():
         lines.append(f"{name:26}" + "".join(_cell(n, seconds.get(n)) for n in rows))
-    return lines
+    known = [(name, load, result["peak_mb"][name]) for name, load in result["load_s"].items() if load is not None]
+    return [*lines, *(f"{name}: loaded in {load:.1f} s" + _resident(peak) for name, load, peak in known)]
+
+
+def _resident(peak: float | None) -> str:
+    return "" if peak is None else f", at most {peak:.0f} MB resident"
 
 
 def _cell(rows: int, seconds: float | None) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from outrider import __version__
 from outrider.errors import ConfigError
-from outrider.models.base import Model
+from outrider.models.base import LoadedModel
 from outrider_lab.measure import PassTimer
 
 _SCRIPT = Path(__file__).with_name("llama_cpp_rows.py")
@@ -42,7 +45,16 @@ class Engine(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def load_s(self) -> float | None:
+        """Seconds to load the model, None if not known."""
+        ...
+
     def turn(self) -> Times: ...
+
+    def peak_mb(self) -> float | None:
+        """The most memory that was resident so far, pages of the file included; None if not known."""
+        ...
 
     def close(self) -> None: ...
 
@@ -50,8 +62,12 @@ class Engine(Protocol):
 class Outrider:
     """Our model, with the logits of all rows, as drafts need them; of a prompt the last row's."""
 
-    def __init__(self, model: Model, passes: Passes) -> None:
+    def __init__(self, load: Callable[[], LoadedModel], passes: Passes) -> None:
         self.name, self._passes = f"outrider {__version__}", passes
+        _forget_peak()
+        began = time.perf_counter()
+        self.model = model = load()
+        self.load_s = time.perf_counter() - began
         self._rows = PassTimer(model, passes.context, max(passes.rows))
         self._prompt = PassTimer(model, 0, passes.prompt) if passes.prompt else None
 
@@ -64,6 +80,9 @@ class Outrider:
             found[-self._passes.prompt] = [self._prompt.seconds(self._passes.prompt, last_logits=True)]
         return found
 
+    def peak_mb(self) -> float | None:
+        return _peak_mb("self")
+
     def close(self) -> None:
         """Nothing to end."""
 
@@ -74,6 +93,7 @@ class LlamaCpp:
     def __init__(self, python: str, file: Path, threads: int, passes: Passes) -> None:
         self._passes, self._python = passes, python
         command = [python, str(_SCRIPT), str(file), *map(str, (threads, passes.context, passes.most))]
+        began = time.perf_counter()
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  # not a pipe, which nobody would empty
         try:
             self._process = subprocess.Popen(
@@ -82,11 +102,15 @@ class LlamaCpp:
         except OSError as error:
             raise ConfigError(f"peer 'llama.cpp:{python}' does not start ({error}): name an interpreter") from None
         self.name = f"llama.cpp {self._read()}"
+        self.load_s = time.perf_counter() - began
 
     def turn(self) -> Times:
         asked = [(rows, self._passes.repeat, "all") for rows in self._passes.rows]
         asked += [(self._passes.prompt, 1, "last")] if self._passes.prompt else []
         return {rows if logits == "all" else -rows: self._ask(rows, times, logits) for rows, times, logits in asked}
+
+    def peak_mb(self) -> float | None:
+        return _peak_mb(str(self._process.pid))
 
     def close(self) -> None:
         self._process.communicate()
@@ -123,6 +147,7 @@ class LlamaBench:
 
     def __init__(self, name: str, command: str, file: Path, threads: int, passes: Passes) -> None:
         self.name, self._passes = name, passes
+        self.load_s = None  # in every turn anew, and not told
         self._command = [*shlex.split(command), "-m", str(file), "-t", str(threads), "-n", "0", "-o", "json"]
 
     def turn(self) -> Times:
@@ -130,6 +155,10 @@ class LlamaBench:
         if self._passes.prompt:
             found[-self._passes.prompt] = self._run([self._passes.prompt], 1).pop(self._passes.prompt)
         return found
+
+    def peak_mb(self) -> float | None:
+        """Not known: the process has ended."""
+        return None
 
     def close(self) -> None:
         """Nothing to end."""
@@ -144,6 +173,18 @@ class LlamaBench:
             raise ConfigError(f"peer {self.name!r} ended with {done.returncode}: {done.stderr[-1000:]}")
         tests = json.loads(done.stdout)
         return {int(test["n_prompt"]): [ns / 1e9 for ns in test["samples_ns"]] for test in tests}
+
+
+def _peak_mb(process: str) -> float | None:
+    status = Path("/proc", process, "status")
+    peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    return None if peak is None else int(peak[1]) / 1000
+
+
+def _forget_peak() -> None:
+    """Count this process's peak from now on, where the system can."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def open_peer(peer: str, file: Path, threads: int, passes: Passes) -> Engine:

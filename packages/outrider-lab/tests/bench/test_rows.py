@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -45,11 +46,14 @@ class Fixed:
     """An engine that tells its turns."""
 
     def __init__(self, name: str, turns: list[str]) -> None:
-        self.name, self._turns = name, turns
+        self.name, self._turns, self.load_s = name, turns, None
 
     def turn(self) -> Times:
         self._turns.append(self.name)
         return {1: [float(len(self._turns))]}
+
+    def peak_mb(self) -> None:
+        """Not known."""
 
     def close(self) -> None:
         """Nothing to end."""
@@ -134,6 +138,8 @@ def test_the_command_prints_every_engine_and_the_limits(
     assert {n: t["passes"] for n, t in found["seconds"][ours].items()} == {"1": 4, "4": 4, "-8": 2}
     assert found["seconds"]["ik"]["4"] == {"q1": 0.004, "median": 0.004, "q3": 0.004, "passes": 4}
     assert found["threads"] == 2
+    assert found["load_s"]["ik"] is found["peak_mb"]["ik"] is None
+    assert all(found["load_s"][name] > 0 and found["peak_mb"][name] > 1 for name in (ours, theirs))
     memory, arithmetic = found["limits"]["memory"], found["limits"]["arithmetic"]
     assert memory["1"] == memory["4"] == memory["-8"] > 0
     assert arithmetic["4"] == pytest.approx(4 * arithmetic["1"])
@@ -145,6 +151,7 @@ def test_the_command_prints_every_engine_and_the_limits(
     assert lines[2].split() == ["ms,", "by", "rows", "1", "4", "prompt", "of", "8"]
     assert lines[5].split() == ["ik", "1.0", "4.0", "1000.0", "tok/s"]
     assert [line[:19].strip() for line in lines[6:8]] == ["limit of memory", "limit of arithmetic"]
+    assert re.fullmatch(r"llama\.cpp 9\.8\.7: loaded in \d+\.\d s, at most \d+ MB resident", lines[9])
 
 
 def test_peers_want_a_gguf_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,7 @@ def bytes_of(path: Path) -> dict[str, bytes]:
 def test_the_parts_are_the_whole(parts: list[Path], tmp_path: Path) -> None:
     write_gguf(tmp_path / "whole.gguf", rope_divisors=np.ones(8))
     whole = open_gguf(tmp_path / "whole.gguf")
+    assert len(parts) == 3
     for part in parts:
         assert open_gguf(part).config == whole.config
         assert bytes_of(part) == bytes_of(tmp_path / "whole.gguf")
