@@ -1,7 +1,7 @@
-"""How often a draft agrees with the target on the target's own text: α of corollary 3.6, without any speculation.
+"""Measures a draft's α (corollary 3.6) on the target's own text, without any speculation.
 
 Leviathan et al. (2023, section 4.2, tables 3 and 5) evaluate α = E Σ min(p, q) on 10,000 tokens that the target wrote.
-Any source of distributions can be put in the draft's place.
+``q`` may come from any source of distributions (``Predict``).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class TargetText:
 
 
 Predict: TypeAlias = Callable[[TargetText, SamplingParams], ProbRows]
-"""Distributions of each token of a text's output, given all before it."""
+"""Distributions [positions, vocab] of a text's output tokens, each given all tokens before it."""
 
 
 def model_probs(model: Model, vocab_size: int) -> Predict:
-    """A model's probabilities over a text, read once; positions beyond its context are left out (fewer rows)."""
+    """A model's predictions, by one forward pass a text. Positions beyond its context are left out."""
 
     def predict(text: TargetText, params: SamplingParams) -> ProbRows:
         tokens = [*text.prompt, *text.output][: model.config.max_seq_len]
@@ -56,7 +56,7 @@ def model_probs(model: Model, vocab_size: int) -> Predict:
 
 
 def forward_logits(model: Model, tokens: Sequence[int], first: int) -> Floats:
-    """Logits after each token from ``tokens[first]`` on, read in one run: float32 [len(tokens) - first, vocab]."""
+    """Logits after each token from ``tokens[first]`` on, by one forward pass: float32 [len(tokens) - first, vocab]."""
     cache = model.new_cache(CacheSpec(max_seq_len=len(tokens) + 1))
     slot = cache.allocate()
     cache.extend(slot, len(tokens))
@@ -66,7 +66,7 @@ def forward_logits(model: Model, tokens: Sequence[int], first: int) -> Floats:
 
 
 class NgramCounts:
-    """Unigram and bigram counts over texts, from which one text can be taken out while it is predicted."""
+    """Unigram and bigram counts over texts; a text's own counts are left out while it is predicted."""
 
     def __init__(self, texts: Sequence[TargetText], vocab_size: int) -> None:
         self._vocab_size = vocab_size
@@ -76,16 +76,16 @@ class NgramCounts:
             self._add(text, 1)
 
     def unigram(self, text: TargetText, params: SamplingParams) -> ProbRows:
-        """How frequent each token is in the other texts; at temperature 0 the most frequent one."""
+        """The frequency of each token in the other texts; at temperature 0 the most frequent one."""
         self._add(text, -1)
         row = self._standard(self._single, params)
         self._add(text, 1)
         return np.tile(row, (len(text.output), 1))
 
     def bigram(self, text: TargetText, params: SamplingParams) -> ProbRows:
-        """How frequent each token is after the one before it, mixed with the unigram (Witten and Bell 1991).
+        """The frequency of each token after the one before it, mixed with the unigram (Witten and Bell 1991).
 
-        The more different tokens have followed a token, the more the next may be one that never has.
+        The unigram's share grows with the number of different tokens that have followed the token.
         """
         self._add(text, -1)
         before = [text.prompt[-1], *text.output[:-1]]
@@ -119,7 +119,7 @@ class NgramCounts:
 
 @dataclass
 class Agreement:
-    """Sums over positions of one draft source's acceptance; the properties are means."""
+    """Sums over positions of one draft source's acceptance: by rejection, by matching (coupled), by lenience."""
 
     positions: int = 0
     rejection: float = 0.0
@@ -138,13 +138,14 @@ class Agreement:
                 self.lenient[lenience] += float(theory.lenient_acceptance(p, q, lenience).sum())
 
     def mean(self, total: float) -> float:
+        """``total``, one of the sums, per position."""
         return total / max(1, self.positions)
 
 
 def measure_agreement(
     texts: Sequence[TargetText], params: SamplingParams, target: Predict, drafts: dict[str, Predict]
 ) -> Iterator[dict[str, Agreement]]:
-    """Running totals by draft source, after each text; ``params`` are those the texts were written with."""
+    """Running totals by draft source, after each text; ``params``: the sampling options that wrote the texts."""
     totals = {name: Agreement() for name in drafts}
     bare = replace(params, seed=None)
     for text in texts:

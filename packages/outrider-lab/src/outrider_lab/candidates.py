@@ -11,22 +11,22 @@ from outrider_lab.cost import Cost, DraftCost, best_measured_k, break_even_alpha
 from outrider_lab.theory import best_tree, tree_tokens
 
 MIN_SPEEDUP = 1.05
-"""Predicted speedups below this are lost in noise: plain decoding is the better advice."""
+"""The least predicted speedup that is recommended: noise hides smaller ones."""
 
 MAX_DEPTH = 12
-"""Most draft tokens on a path that are considered."""
+"""The most draft tokens on a path that are considered."""
 
 
 @dataclass(frozen=True)
 class SourceCandidate:
-    """A draft source: its acceptance rate by depth, its cost, and where both come from."""
+    """A draft source: its acceptance rate by depth, its cost, and the origin of both (``why``)."""
 
     source: str
     rates: tuple[float, ...]
     cost: DraftCost
     why: str
-    drafting_share: float = 1.0  # of steps in which it proposes a draft
-    siblings: tuple[float, ...] = ()  # acceptance by rank of one node's children, if it can draft trees
+    drafting_share: float = 1.0  # share of steps in which the source proposes a draft
+    siblings: tuple[float, ...] = ()  # acceptance by rank of one node's children; empty: no trees
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def rank_sources(
 ) -> list[RankedSource]:
     """Every candidate at its best K, fastest first.
 
-    In steps without a draft a source costs nothing and gains nothing. Its speedup is therefore mixed with that of plain
-    decoding by time: 1 / (share / gain + 1 - share), where ``share`` is ``drafting_share``.
+    A step without a draft costs and gains nothing. The source's gain is therefore averaged with plain decoding's by
+    time: 1 / (share / gain + 1 - share), where ``share`` is ``drafting_share``.
     """
     ranking = []
     for candidate in candidates:

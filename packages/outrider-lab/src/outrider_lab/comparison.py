@@ -1,4 +1,4 @@
-"""Theory against measurement, as table 4 of Leviathan et al. (2023): predicted and measured speedups."""
+"""Compares predicted and measured speedups, as table 4 of Leviathan et al. (2023)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from outrider_lab.measure import (
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One setting. ``expected`` is theorem 3.8 from α and c; ``predicted`` uses the machine's own costs."""
+    """Speedups of one setting: ``expected`` by theorem 3.8 from α and c, ``predicted`` from the machine's costs."""
 
     setting: str
     temperature: float
@@ -40,17 +40,17 @@ class ComparisonRow:
 
 
 def predicted_seconds(rounds: Sequence[Round], target: Cost, draft_s_per_token: float, overhead: float) -> float:
-    """Predicted seconds of these rounds: Σ T(1 + drafted) + drafting + overhead."""
+    """Predicted seconds of ``rounds``: Σ T(1 + drafted) + drafting + overhead."""
     return sum(target(1 + drafted) + drafted * draft_s_per_token + overhead for drafted, _ in rounds)
 
 
 def decode_rounds(observed: Measurements) -> list[Round]:
-    """The rounds behind each request's first; the first counts as reading the prompt."""
+    """The rounds of each request but its first, which counts as reading the prompt."""
     return [pair for request in observed.rounds for pair in request[1:]]
 
 
 def predict(observed: Measurements, plain: Measurements, target: Cost, k: int | None = None) -> float:
-    """Improvement over plain decoding with the rounds observed, shortened to ``k`` draft tokens if that is given."""
+    """Speedup over plain decoding by the observed rounds, shortened to ``k`` draft tokens if ``k`` is given."""
     rounds = decode_rounds(observed)
     if k is not None:
         rounds = truncate_rounds(rounds, k)
@@ -70,7 +70,8 @@ def compare(
 ) -> list[ComparisonRow]:
     """Run every setting interleaved with plain decoding, and compare measured with predicted speedups.
 
-    Costs and rounds are from half of the prompts, gains from the other half, so that a prediction is one.
+    Costs and rounds come from half of the prompts, measured speedups from the other half: predictions are never made
+    from the prompts that test them.
     """
     found = measure_settings(
         llm, prompts, params, {"none": SpeculationParams(draft="none"), **settings}, rounds=rounds, tick=tick
@@ -84,7 +85,7 @@ def compare(
         known, new = _halves(observed)
         pairs = decode_rounds(new)
         rate = known.alpha or 0.0
-        k = max((drafted for drafted, _ in known.all_rounds), default=0)  # drafts as long as they came
+        k = max((drafted for drafted, _ in known.all_rounds), default=0)  # the longest draft
         c = known.draft_s_per_token / target(1)
         result.append(
             ComparisonRow(
@@ -103,7 +104,7 @@ def compare(
 
 
 def _halves(observed: Measurements) -> tuple[Measurements, Measurements]:
-    """Every other request each. Times of drafting and overhead, which are sums over all, go to both as rates."""
+    """Requests at even and at odd places. Drafting and overhead are sums over all: both halves get their rates."""
     parts = []
     for start in (0, 1):
         part = Measurements(

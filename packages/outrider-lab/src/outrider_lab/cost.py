@@ -1,8 +1,8 @@
-"""Speedup of speculation on a real machine, where scoring n rows costs T(n) and not T(1).
+"""The speedup of speculation on a real machine, on which scoring n rows takes T(n), not T(1).
 
-Leviathan et al. (2023, theorem 3.8) let a forward pass over k + 1 tokens cost as much as over one. That holds while it
-is bound by reading weights and the batch is small. Here T is a curve: measured (``outrider plan``), or from a roofline
-(``outrider_lab.roofline``).
+Leviathan et al. (2023, theorem 3.8) assume that a forward pass over k + 1 tokens takes as long as over one. This holds
+while reading the weights bounds the pass and the batch is small. Here T is a curve: measured (``outrider plan``), or
+from a roofline (``outrider_lab.roofline``).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def flat(seconds: float = 1.0) -> Cost:
 class DraftCost:
     """Cost of one step's drafting: ``per_step`` once, and ``per_token`` for each draft token of a request.
 
-    ``per_token`` is a curve over the requests that draft together, as a draft model runs for all of them at once; a
-    table look-up costs each request its own time.
+    ``per_token`` is a curve over the requests that draft together: a draft model runs once for all of them, and a table
+    is read for each. Seconds.
     """
 
     per_step: float = 0.0
@@ -68,8 +68,8 @@ def measured_improvement(
 ) -> float:
     """Theorem 3.8 with the machine's own costs: plain decoding's time per token over speculation's.
 
-    E[tokens] (T(B) + o) / (T(B (K+1)) + D(K, B) + o), with ``rates`` one per depth (see ``chain_tokens``), K of them.
-    Every request of the batch is taken to speculate alike.
+    E[tokens] (T(B) + o) / (T(B (K+1)) + D(K, B) + o), where K is the number of ``rates``, one for each depth (see
+    ``chain_tokens``). All requests of the batch are assumed to have these rates.
     """
     k = len(rates)
     plain = step_seconds(0, target, draft, batch=batch, overhead=overhead)
@@ -88,9 +88,9 @@ def best_measured_k(
 
 
 def break_even_alpha(k: int, target: Cost, draft: DraftCost, *, batch: int = 1, overhead: float = 0.0) -> float | None:
-    """The α at which k draft tokens a step neither gain nor lose; None where not even α = 1 gains.
+    """The α at which k draft tokens a step neither gain nor lose; None if even α = 1 gains nothing.
 
-    With the paper's flat cost and k = 1 that is α = c (corollary 3.9).
+    With the paper's flat cost and k = 1, it is α = c (corollary 3.9).
     """
 
     def gain(alpha: float) -> float:

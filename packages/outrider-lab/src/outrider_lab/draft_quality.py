@@ -1,8 +1,8 @@
 """Acceptance against the distance of draft and target, for drafts of several qualities.
 
-Toy distributions, real verifiers: each step draws a token from q and lets a verifier decide. Rejection must accept a
-share of Σ min(p, q) = 1 - D_LK(p, q), so that acceptance falls with total variation exactly, and with the
-Kullback-Leibler divergence (which bounds it, by Pinsker's inequality) monotonically.
+Distributions are toys, verifiers are real: each step draws a token from q, and a verifier decides on it. Rejection must
+accept a share of Σ min(p, q) = 1 - D_LK(p, q). Acceptance therefore falls exactly with total variation, and
+monotonically with the Kullback-Leibler divergence, which bounds total variation (Pinsker's inequality).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from outrider.verify.verifiers.base import DraftSampler, Verifier
 from outrider_lab import theory
 
 VOCAB = 24
-CONTEXTS = 8  # distributions of p and q that steps take turns with
+CONTEXTS = 8  # pairs of distributions p and q, which steps use in turn
 _SAMPLED = SamplingParams(temperature=1.0)
 
 
 @dataclass(frozen=True)
 class DraftQuality:
-    """One draft quality: distances in the mean over contexts, and the share of one-token drafts accepted."""
+    """One draft quality: mean distances over contexts, and the share of one-token drafts accepted."""
 
     quality: float  # 1: the target itself, 0: unrelated to it
     kl: float  # KL(p || q), nats
     total_variation: float
-    coupled: float  # what matching should accept, by theory
+    coupled: float  # the share that matching accepts, by theory
     accepted: dict[str, float]  # by verifier
 
 
@@ -40,7 +40,7 @@ def measure_draft_quality(
 ) -> list[DraftQuality]:
     """``levels`` drafts between the target and an unrelated one, ``steps`` verified steps with each verifier.
 
-    log q moves on a straight line from log p to unrelated logits, on which both distances grow.
+    log q lies on a straight line from log p to unrelated logits; both distances grow along it.
     """
     target, other = np.random.default_rng(seed).normal(scale=2.0, size=(2, CONTEXTS, VOCAB)).astype(np.float32)
     result = []

@@ -18,10 +18,10 @@ from outrider_lab.cost import LatencyCurve
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 Tick = Callable[[str], None]
-"""Called with what has just been done, by long work."""
+"""Is called by long work with the name of each finished piece."""
 
 Expect = Callable[[int], None]
-"""Called with how often ``Tick`` will have been called at the end, as soon as that is known."""
+"""Is called with the number of calls of ``Tick`` to come in all, as soon as it is known."""
 
 Round = tuple[int, int]
 """Drafted and accepted tokens of one target run."""
@@ -44,7 +44,7 @@ class PassTimer:
         positions = range(self._context, self._context + rows)
         batch = ForwardBatch(ids, positions, (span,), (rows - 1,) if last_logits else None)
         began = time.perf_counter()
-        host(self._model.forward(batch, self._cache).logits[-1:])  # which waits for a GPU to be done
+        host(self._model.forward(batch, self._cache).logits[-1:])  # waits until a GPU is done
         return time.perf_counter() - began
 
 
@@ -53,8 +53,8 @@ def measure_latency_curve(
 ) -> LatencyCurve:
     """T(n): median seconds of a forward pass over n rows of one sequence behind ``context`` tokens.
 
-    Row counts take turns, so that a busy moment of the machine hits all of them. ``last_logits``: compute the logits of
-    the last row only, as for a prompt.
+    Row counts take turns, so that a busy moment of the machine affects all of them. ``last_logits``: compute the logits
+    of the last row only, as for a prompt.
     """
     most = max(rows)
     timer = PassTimer(model, max(1, min(context, model.config.max_seq_len - most)), most)
@@ -69,7 +69,7 @@ def measure_latency_curve(
 
 @dataclass
 class Measurements:
-    """One setting's runs: per request, the tokens after its first step and the seconds they took, and every round."""
+    """One setting's requests: for each, the tokens after its first step, their seconds, and every round."""
 
     tokens: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -97,9 +97,9 @@ class Measurements:
 
     @property
     def alpha(self) -> float | None:
-        """The chance that a token that was looked at was accepted: accepted ÷ (accepted + refused).
+        """The theory's α, the share of decided draft tokens that were accepted: accepted ÷ (accepted + refused).
 
-        The theory's α. "Accepted ÷ drafted", which engines report, also counts tokens behind a refusal.
+        Engines report "accepted ÷ drafted", which also counts tokens behind a refused one.
         """
         return alpha(self.all_rounds)
 
@@ -121,9 +121,9 @@ def alpha(rounds: Sequence[Round]) -> float | None:
 
 
 def acceptance_by_position(rounds: Sequence[Round], depth: int) -> list[float]:
-    """For each depth below ``depth``: how often its token was accepted where all before it were.
+    """For each depth below ``depth``, the rate of acceptance of its token after all earlier tokens were accepted.
 
-    Depths that were never looked at take the rate of the one before.
+    A depth that was never reached has the rate of the depth before.
     """
     rates: list[float] = []
     for i in range(depth):
@@ -133,14 +133,14 @@ def acceptance_by_position(rounds: Sequence[Round], depth: int) -> list[float]:
 
 
 def truncate_rounds(rounds: Sequence[Round], k: int) -> list[Round]:
-    """Rounds as they would have been with at most ``k`` draft tokens, from rounds with longer drafts.
+    """The rounds with at most ``k`` draft tokens that follow from ``rounds`` with longer drafts.
 
-    A stretch of tokens that one long draft covered takes several steps, in each of which the source says what it had
-    said before. That is so for sources whose drafts depend on the text alone and agree with themselves.
+    The tokens of one long draft take several steps, in each of which the source is assumed to propose the rest of the
+    same draft. Sources whose drafts depend on the text alone do so.
     """
     result: list[Round] = []
     for drafted, accepted in rounds:
-        left = accepted + 1  # tokens of this stretch, the target's own at its end included
+        left = accepted + 1  # tokens of this round, the target's own at its end included
         while left > 0:
             taken = min(drafted, accepted, k)
             result.append((min(drafted, k), taken))
@@ -160,9 +160,9 @@ def measure_settings(
 ) -> dict[str, Measurements]:
     """Run every prompt with every setting, one request at a time, taking turns prompt by prompt.
 
-    ``into`` is filled and returned; after an interruption it holds the prompts that all settings have run.
-    Of several rounds each prompt keeps its fastest time: slower ones were disturbed. Sources that learn from
-    earlier responses see those of their own setting and round only.
+    ``into`` is filled and returned; after an interruption it holds the prompts that all settings have run. With several
+    ``rounds``, each prompt keeps its fastest time, as slower ones were disturbed. Sources that learn from earlier
+    responses see only those of their own setting and round.
     """
     found = {} if into is None else into
     found |= {name: Measurements() for name in settings}
@@ -196,7 +196,7 @@ def _one(
     *,
     keep: bool,
 ) -> float:
-    """One request: its seconds after the first step; counts are kept from the first time only."""
+    """The seconds of one request after its first step. ``keep``: add its counts to ``into``."""
     stats = llm.engine.stats
     before = (stats.draft_s, stats.score_s, stats.busy_s, stats.steps)
     output = llm.generate([prompt], params, speculation=speculation, cache_salt=salt)[0]

@@ -1,4 +1,4 @@
-"""Which draft source, K, draft temperature and tree for a workload described in flags: rules, without a model.
+"""Recommends draft source, K, draft temperature and tree for a workload described in flags, by rules.
 
 ``outrider pick`` applies them to priors from the literature; ``outrider plan`` ranks measurements by the same rules.
 """
@@ -18,7 +18,7 @@ SHORT_OUTPUT = 16
 
 @dataclass(frozen=True)
 class Recommendation:
-    """``source`` is "none" where plain decoding is the advice. ``ranking`` holds every candidate, best first."""
+    """The advice; ``source`` is "none" for plain decoding. ``ranking`` holds every candidate, best first."""
 
     source: str
     spec_length: int
@@ -41,7 +41,7 @@ class Recommendation:
 
 
 def recommend(load: Workload) -> Recommendation:
-    """The rules, applied to priors for a workload described in flags."""
+    """Apply the rules to priors for ``load``."""
     hardware = load.hardware.tensor_parallel(devices_needed(load.hardware, load.target))
     target = Roofline(load.target, hardware, load.context, load.batch)
     ranking = rank_sources(candidates(load, hardware), target, batch=load.batch)
@@ -71,7 +71,7 @@ def recommend(load: Workload) -> Recommendation:
 
 
 def warnings_for(load: Workload, target: Roofline) -> list[str]:
-    """When not to speculate, as far as it applies."""
+    """The reasons against speculation that apply to ``load``."""
     found = []
     if load.batch > target.free_rows // 2:
         found.append(
@@ -93,7 +93,7 @@ def draft_temperature(load: Workload, source: str) -> float | None:
 
 
 def training_advice(load: Workload, ranking: Sequence[RankedSource]) -> list[str]:
-    """The expected gain of a trained head where there is none."""
+    """The expected gain of a trained head, if there is none and it is worth training."""
     if load.can_train:
         return []
     trained = replace(load, can_train=True)

@@ -1,4 +1,4 @@
-"""Which source and K for my model, my prompts, my machine? Measured costs and acceptance, and predictions from them."""
+"""Recommends a source and K for a model, prompts and a machine, by predictions from measured costs and acceptance."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from outrider_lab.prediction import SpeedupPrediction, predict_speedup
 
 MAX_K = 10
 BATCHES = (1, 4, 8, 16)
-NUM_VALIDATED = 6  # sources whose best setting is run, and further settings, to see whether the predictions hold
+NUM_VALIDATED = 6  # sources whose best setting is run to test its prediction; half as many further settings
 
 
 @dataclass(frozen=True)
 class ValidatedPrediction:
-    """A prediction from some prompts, and the measurement on others."""
+    """A speedup predicted from some prompts, and the one measured on others."""
 
     source: str
     k: int
@@ -31,12 +31,13 @@ class ValidatedPrediction:
 
     @property
     def error(self) -> float:
+        """The relative error of the prediction."""
         return self.predicted / self.measured - 1
 
 
 @dataclass(frozen=True)
 class SpeculationPlan:
-    """Measurements and the advice that follows. ``best`` is None where plain decoding is the advice."""
+    """Measurements and advice. ``best`` is None if plain decoding is the advice."""
 
     target: LatencyCurve
     sources: dict[str, dict[str, float | None]]  # α, c, share of steps with a draft, τ
@@ -48,7 +49,7 @@ class SpeculationPlan:
 
     @property
     def median_error(self) -> float | None:
-        """Of the checked predictions, relative and absolute."""
+        """The median of the checked predictions' absolute relative errors."""
         return statistics.median(abs(c.error) for c in self.checked) if self.checked else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -71,7 +72,7 @@ class SpeculationPlan:
         }
 
     def settings(self, config: EngineConfig) -> dict[str, Any]:
-        """Fields of ``EngineConfig`` that put the recommendation to work: ``LLM(**settings)``."""
+        """Options of ``LLM`` that apply the recommendation: ``LLM(**settings)``."""
         found: dict[str, Any] = {"model": config.model, "dtype": config.dtype, "draft": "none"}
         if self.best is not None:
             found |= {"draft": self.best.source, "spec_length": self.best.k}
@@ -92,16 +93,18 @@ def make_plan(
 ) -> SpeculationPlan:
     """Measure on every other prompt, predict for every source, K and batch size, and check on the other prompts.
 
-    Prompts that are alike should be next to each other, so that both halves have some of each.
-
-    ``batch``: requests that will run at once, for which the recommendation is made. Ctrl-C (``KeyboardInterrupt``)
+    Similar prompts should be neighbours, so that both halves have some of each kind. Ctrl-C (``KeyboardInterrupt``)
     ends the measurements; the plan is then made from the prompts that all settings have run, if there is one.
+
+    Args:
+        batch: requests that run at once when the recommendation is used.
+        verify: test the best predictions on the other prompts.
     """
     learn, test = prompts[::2], prompts[1::2]
     settings = {"none": SpeculationParams(draft="none")} | {
         name: SpeculationParams(draft=name, spec_length=MAX_K)
         for name in llm.drafters
-        if not (source_record(name).request_option or source_record(name).is_baseline)  # needs more than a prompt
+        if not (source_record(name).request_option or source_record(name).is_baseline)  # these need more than a prompt
     }
     pieces = 1 + len(settings) * (1 + len(learn))
     each = 1 + len(test) * _rounds(test) if verify and test else 0
@@ -138,7 +141,7 @@ def _measure(
     settings: Mapping[str, SpeculationParams],
     tick: Tick,
 ) -> tuple[dict[str, Measurements], bool]:
-    """Measurements, and whether they are complete; raises KeyboardInterrupt before the first prompt's end."""
+    """Measurements, and whether they are complete. Raises KeyboardInterrupt if not even one prompt is."""
     found: dict[str, Measurements] = {}
     try:
         return measure_settings(llm, prompts, params, settings, tick=tick, into=found), True
@@ -149,7 +152,7 @@ def _measure(
 
 
 def _to_validate(predictions: Sequence[SpeedupPrediction]) -> list[SpeedupPrediction]:
-    """The best K of the best sources, and the best few of all, at batch 1, which is how they are run."""
+    """The best K of each of the best sources, and the best few settings of all, at batch 1, as tests run them."""
     alone = sorted((p for p in predictions if p.batch == 1), key=lambda p: -p.speedup)
     firsts = {p.source: p for p in reversed(alone)}
     ranked = sorted(firsts.values(), key=lambda p: -p.speedup)[:NUM_VALIDATED]
@@ -159,7 +162,7 @@ def _to_validate(predictions: Sequence[SpeedupPrediction]) -> list[SpeedupPredic
 def _validate(
     llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, chosen: Sequence[SpeedupPrediction], tick: Tick
 ) -> tuple[list[ValidatedPrediction], bool]:
-    """Predictions beside measurements; empty, and False, after an interruption."""
+    """Predictions with measurements, and True; after an interruption an empty list, and False."""
     names = [f"{p.source} K={p.k}" for p in chosen]
     settings = {"none": SpeculationParams(draft="none")} | {
         name: SpeculationParams(draft=p.source, spec_length=p.k) for name, p in zip(names, chosen, strict=True)
@@ -177,7 +180,7 @@ def _validate(
 
 
 def _rounds(prompts: Sequence[list[int]]) -> int:
-    """Times to run each of few prompts when predictions are tested."""
+    """The number of runs of each prompt in a test of predictions: 2 for few prompts."""
     return 2 if len(prompts) < 4 else 1
 
 
@@ -200,7 +203,7 @@ def _reasons(
     params: SamplingParams,
     batch: int,
 ) -> list[str]:
-    """Reasons for the advice, and cautions."""
+    """Reasons for the advice, and warnings."""
     found = []
     if not ranked:
         return ["no draft source can be built for this model"]
@@ -235,7 +238,7 @@ def _break_even(k: int, target: LatencyCurve, c: float, batch: int) -> float | N
 
 
 def _rows(batch: int) -> tuple[int, ...]:
-    """Row counts to time: close together where steps are small, up to a full batch of drafts of four."""
+    """Row counts to time: dense for small steps, up to a full batch with four draft tokens each."""
     return tuple(n for n in (1, 2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 64, 96, 128) if n <= max(16, 5 * batch))
 
 

@@ -29,10 +29,10 @@ class SpeedupPrediction:
 def predict_speedup(
     name: str, observed: Measurements, plain: Measurements, target: LatencyCurve, k: int, batch: int
 ) -> SpeedupPrediction:
-    """Requests of a batch are taken to draft alike, and to share each run.
+    """Predict the speedup of ``observed`` over ``plain``. All requests of a batch are assumed to draft alike.
 
-    Costs outside the curve, as the rows of lookahead's window or the branches of a tree, are in the ratio of
-    the seconds that the source's steps took to those predicted for them.
+    ``target`` has no costs such as those of the rows of lookahead's window or of a tree's branches. They enter as a
+    factor: the seconds that the source's steps took, over the seconds predicted for them.
     """
 
     def cost(rows: float) -> float:
@@ -54,6 +54,6 @@ def predict_speedup(
 
 
 def _measured_over_predicted(observed: Measurements, target: LatencyCurve) -> float:
-    """Seconds measured ÷ seconds predicted for the same rounds."""
+    """Measured seconds over predicted seconds of the same rounds."""
     predicted = predicted_seconds(decode_rounds(observed), target, observed.draft_s_per_token, observed.overhead_s)
     return sum(observed.seconds) / predicted if predicted else 1.0

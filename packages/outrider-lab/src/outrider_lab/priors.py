@@ -95,14 +95,14 @@ def candidates(load: Workload, hardware: Hardware) -> list[SourceCandidate]:
 MEASURED_ALPHA: Mapping[TextKind, float] = {"repetitive": 0.55, "mixed": 0.42, "novel": 0.24}
 """α of sources that only copy, by kind of text.
 
-With these, a chain of K = 10 gives the tokens per forward pass that ``lookup`` with K = 10 gave with SmolLM2-135M on
-Spec-Bench (48 questions, docs/choosing.md): 2.21 in retrieval, 1.72 in all, 1.31 in MT-bench's chat. It is the share of
-copied tokens and their agreement in one number.
+With these α, a chain of K = 10 gives the tokens per forward pass that ``lookup`` with K = 10 gave with SmolLM2-135M on
+Spec-Bench (48 questions, docs/choosing.md): 2.21 in retrieval, 1.72 in all, 1.31 in MT-bench's chat. α joins the share
+of steps with a draft and the agreement of its tokens in one number.
 """
 
 
 def default_alpha(text: TextKind, target: ModelSize, draft: ModelSize | None) -> tuple[float, str]:
-    """An α where none was measured, and where it is from. Raises ConfigError for an unknown kind of text."""
+    """An α without measurements, and its origin in words. Raises ConfigError for an unknown kind of text."""
     if text not in TEXTS:
         raise ConfigError(unknown("text", text, TEXTS))
     if draft is not None:
@@ -122,14 +122,14 @@ def expected_alpha(target: ModelSize, draft: ModelSize) -> float:
 
 
 def _falling(first: float, factor: float) -> tuple[float, ...]:
-    """Rates that fall with depth, as those of copied text do."""
+    """Rates that fall with depth by ``factor``, as the rates of copied text do."""
     return tuple(max(0.0, first) * factor**depth for depth in range(MAX_DEPTH))
 
 
 def _by_rank(alpha: float) -> tuple[float, ...]:
     """Acceptance by rank below one node: each further sibling takes a third of the rest.
 
-    A prior only; Sequoia (Chen et al. 2024) measures these rates for a pair of models: they fall quickly.
+    A prior only: Sequoia (Chen et al. 2024) measures these rates for pairs of models, and they fall quickly.
     """
     rates, left = [alpha], 1 - alpha
     for _ in range(4):

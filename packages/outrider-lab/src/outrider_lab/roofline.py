@@ -1,4 +1,4 @@
-"""A roofline model: the cost of a forward pass on hardware that is not at hand.
+"""A roofline model: the cost of a forward pass on hardware that cannot be measured.
 
     T(n) = max(bytes of weights and KV cache / bandwidth, 2 * parameters * n / FLOP/s) + launch overhead
 
@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from outrider.errors import ConfigError
 from outrider.utils.suggest import unknown
 
-BANDWIDTH_EFFICIENCY = 0.8  # of the data sheet's, when a forward pass over few rows reads the weights
-FLOPS_EFFICIENCY = 0.6  # of the data sheet's, in dense matrix products
+BANDWIDTH_EFFICIENCY = 0.8  # share of the data sheet's bandwidth that a pass over few rows reaches
+FLOPS_EFFICIENCY = 0.6  # share of the data sheet's FLOP/s that dense matrix products reach
 MEMORY_UTILIZATION = 0.9  # share of device memory for weights and cache
 
 
@@ -34,7 +34,7 @@ class Hardware:
     devices: int = 1
 
     def tensor_parallel(self, devices: int) -> Hardware:
-        """``devices`` of them, each with a share of every layer; their communication counts as overhead."""
+        """``devices`` of this device, each with a share of every layer; communication counts as overhead."""
         if devices == 1:
             return self
         return replace(
@@ -71,7 +71,7 @@ def find_hardware(name: str) -> Hardware:
     """Hardware by its name in ``HARDWARE``, in any case and spacing.
 
     Raises:
-        ConfigError: the name is unknown; the message lists those that are known.
+        ConfigError: the name is unknown; the message lists the known names.
     """
     wanted = name.replace(" ", "").replace("-", "").lower()
     for known, hardware in HARDWARE.items():
@@ -89,7 +89,7 @@ class ModelSize:
 
     @classmethod
     def parse(cls, text: str, weight_bits: float = 16) -> ModelSize:
-        """A size as models carry it in their names: ``70B``, ``1.1b``, ``135M``. Raises ConfigError for other text."""
+        """A size as in the names of models: ``70B``, ``1.1b``, ``135M``. Raises ConfigError for other text."""
         match = re.fullmatch(r"(\d+(?:\.\d+)?)([bm])", text.strip().lower())
         if match is None or float(match[1]) == 0:
             raise ConfigError(f"parameters={text!r} is not a model size: write it like 70B or 135M")
@@ -115,7 +115,7 @@ class ModelSize:
 
 
 def devices_needed(hardware: Hardware, *sizes: ModelSize) -> int:
-    """The smallest power of two of devices that holds these models' weights."""
+    """The smallest number of devices, a power of two, whose memory holds the weights of ``sizes``."""
     need = sum(size.weight_bytes for size in sizes) / (MEMORY_UTILIZATION * hardware.memory)
     return 1 if need <= 1 else 2 ** math.ceil(math.log2(need))
 

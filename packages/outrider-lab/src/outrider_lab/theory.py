@@ -55,9 +55,9 @@ def operations(alpha: ArrayLike, k: ArrayLike, c_hat: ArrayLike = 0.0) -> Values
 
 
 def best_k(alpha: ArrayLike, c: ArrayLike, limit: int = 64) -> NDArray[np.int64]:
-    """The K of 0 to ``limit`` with the largest improvement, the smallest of equals. Section 3.5, figure 3.
+    """The K of 0 to ``limit`` with the largest improvement, the smallest if several have it. Section 3.5, figure 3.
 
-    0, plain decoding, unless α > c (corollary 3.9). At c = 0 every further token helps and the limit is the answer.
+    It is 0, plain decoding, unless α > c (corollary 3.9). At c = 0 every further token helps, and it is ``limit``.
     """
     a, c = np.broadcast_arrays(_share("alpha", alpha), _at_least(0, "c", c))
     candidates = improvement(a[..., None], np.arange(limit + 1), c[..., None])
@@ -71,7 +71,7 @@ def pays(alpha: ArrayLike, c: ArrayLike) -> NDArray[np.bool_]:
 
 
 def guaranteed_gain(alpha: ArrayLike, c: ArrayLike) -> Values:
-    """The improvement that the best K reaches at least where α > c: that of K = 1, (1 + α)/(1 + c). Corollary 3.9."""
+    """A lower bound on the best K's improvement if α > c: that of K = 1, (1 + α)/(1 + c). Corollary 3.9."""
     return _plain(np.divide(1 + _share("alpha", alpha), 1 + _at_least(0, "c", c)))
 
 
@@ -82,16 +82,16 @@ def oracle_tokens(alpha: ArrayLike) -> Values:
 
 
 def oracle_improvement(alpha: ArrayLike, c: ArrayLike) -> Values:
-    """Improvement with that oracle, which pays for α/(1 - α) draft runs a step: 1 / (1 - α + cα). From section 3.5."""
+    """Improvement of ``oracle_tokens``' oracle, with α/(1 - α) draft runs a step: 1 / (1 - α + cα). Section 3.5."""
     a = _share("alpha", alpha)
     with np.errstate(divide="ignore"):
         return np.divide(1.0, 1 - a + _at_least(0, "c", c) * a)
 
 
 def chain_tokens(rates: Sequence[float]) -> float:
-    """Tokens per target run where depth i is accepted with probability ``rates[i]`` if the depths above it were.
+    """Tokens per target run if depth i is accepted with probability ``rates[i]``, given that all depths before it were.
 
-    1 + Σ_d Π_{i≤d} rates[i], which is equation (1) where all rates are α.
+    1 + Σ_d Π_{i≤d} rates[i], which is equation (1) if all rates are α.
     """
     return 1 + float(np.cumprod(_share("rates", rates)).sum())
 
@@ -116,7 +116,7 @@ def acceptance(p: ArrayLike, q: ArrayLike) -> Values:
 def lenient_acceptance(p: ArrayLike, q: ArrayLike, lenience: float) -> Values:
     """α(l) = Σ min(p/l, q), for a lenience l in (0, 1]. Appendix A.5.
 
-    No token then comes out more than 1/l times as often as it should.
+    No token is then emitted more than 1/l times as often as the target emits it.
     """
     if not 0 < lenience <= 1:
         raise ConfigError(f"lenience={lenience!r} is not valid: use a number above 0 and at most 1")
@@ -127,7 +127,7 @@ def coupled_acceptance(p: ArrayLike, q: ArrayLike) -> Values:
     """Probability that p and q draw the same token from the same Gumbel noise: matching's acceptance.
 
     Σ_i 1 / Σ_j max(p_j/p_i, q_j/q_i), over tokens that both can draw (Daliri et al. 2024, "Coupling without
-    communication and drafter-invariant speculative decoding"). At most ``acceptance``, at least half of it or so.
+    communication and drafter-invariant speculative decoding"). At most ``acceptance``, and at least about half of it.
     """
     p, q = np.broadcast_arrays(np.asarray(p, np.float64), np.asarray(q, np.float64))
     rows = [_coupled(a, b) for a, b in zip(p.reshape(-1, p.shape[-1]), q.reshape(-1, q.shape[-1]), strict=True)]
@@ -146,8 +146,8 @@ def tree_tokens(parents: Sequence[int], rates: Sequence[float]) -> float:
 def best_tree(rates: Sequence[float], nodes: int, depth: int | None = None) -> tuple[int, ...]:
     """Parents of the tree of at most ``nodes`` nodes with the most ``tree_tokens``, no deeper than ``depth``.
 
-    A node is worth the product of rates along its path, never more than its parent, and, for rates in descending order
-    (which they are brought into), than its elder siblings. So the most valuable nodes form a tree.
+    A node's value is the product of rates along its path. It never exceeds its parent's, nor, with rates sorted in
+    descending order, an elder sibling's. The most valuable nodes therefore form a tree.
     """
     ranked = tuple(sorted((float(rate) for rate in _share("rates", rates) if rate > 0), reverse=True))
     levels = nodes if depth is None else depth

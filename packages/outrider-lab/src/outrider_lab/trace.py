@@ -1,4 +1,4 @@
-"""When target and draft model ran: the data of a trace diagram (Leviathan et al. 2023, figure 5)."""
+"""Records when target and draft model run: the data of a trace diagram (Leviathan et al. 2023, figure 5)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outrider.llm import LLM
 
 @dataclass(frozen=True)
 class TraceEvent:
-    """One run, or one step's work in a source that has no model. Seconds since the request began."""
+    """One forward pass of a model. Seconds since the end of the first pass, which reads the prompt."""
 
     kind: str  # target, draft
     begin: float
@@ -23,13 +23,15 @@ class TraceEvent:
 
 @dataclass
 class Trace:
+    """Runs of the models, and tokens, of one request."""
+
     events: list[TraceEvent] = field(default_factory=list)
-    tokens: list[tuple[float, str]] = field(default_factory=list)  # when each token was there, and where from
+    tokens: list[tuple[float, str]] = field(default_factory=list)  # the second of each token, and its origin
 
 
 @contextmanager
 def _timed(model: Any, kind: str, events: list[TraceEvent]) -> Iterator[None]:
-    """Note every run of ``model`` while the context lasts."""
+    """Add every forward pass of ``model`` to ``events`` while the context lasts."""
     run = model.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -49,7 +51,7 @@ def _timed(model: Any, kind: str, events: list[TraceEvent]) -> Iterator[None]:
 def record(
     llm: LLM, prompt: Sequence[int], params: SamplingParams, speculation: SpeculationParams, draft_model: Any = None
 ) -> Trace:
-    """Run one request and note when each model ran; the first run, which reads the prompt, is left out."""
+    """Run one request, and record each model's passes, without the first one, which reads the prompt."""
     events: list[TraceEvent] = []
     trace = Trace()
     request = llm.request(list(prompt), params, speculation)

@@ -1,4 +1,4 @@
-"""``outrider plan --what-if``: the expected speedup on hardware that is not at hand. Nothing is run."""
+"""``outrider plan --what-if``: the expected speedup on hardware that cannot be measured. No model runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_K = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A target, a draft model, hardware and a load. ``draft`` None: a source that costs nothing (n-grams, lookup)."""
+    """A target, a draft model, hardware and a load. ``draft`` None: a source without cost (n-grams, lookup)."""
 
     target: ModelSize
     hardware: Hardware

@@ -1,1 +1,1 @@
-"""Benchmarks: backends take turns on a workload; the results are paired ratios with their confidence intervals."""
+"""Benchmarks: backends take turns on a workload, and results are paired ratios with confidence intervals."""

@@ -1,4 +1,4 @@
-"""Arrival patterns of requests (closed loop, Poisson), and when each of their tokens came."""
+"""Arrival patterns of requests (closed loop, Poisson), with the time of each token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outrider.llm import LLM
 
 @dataclass
 class ServedRequest:
-    """One request: times in seconds after it was sent."""
+    """One request's timings. ``sent`` is in seconds after the start, ``times`` in seconds after ``sent``."""
 
     sent: float
     times: list[float] = field(default_factory=list)  # of every token
@@ -34,7 +34,7 @@ class ServedRequest:
 
     @property
     def inter_token_latencies(self) -> list[float]:
-        """Time between a token and the one before; tokens of one step come together."""
+        """Seconds between each token and the one before; 0 within a step."""
         return [b - a for a, b in zip(self.times, self.times[1:], strict=False)]
 
 
@@ -59,7 +59,7 @@ def poisson(
     salt: str = "",
     seed: int = 0,
 ) -> list[ServedRequest]:
-    """Requests that arrive at random, ``rate`` a second on average, whatever is still running."""
+    """Requests that arrive at random, ``rate`` a second on average, independent of running ones."""
     rng, now, arrivals = random.Random(seed), 0.0, []
     for _ in prompts:
         arrivals.append(now)
@@ -86,7 +86,7 @@ def _serve(
             now = time.perf_counter() - began
             while waiting and waiting[0][1] <= now and running < max_concurrency:
                 request, arrival = waiting.pop(0)
-                # A client of a closed loop sends when the one before is answered, one of an open loop on arrival.
+                # A closed-loop client sends when its last request is answered, an open-loop client on arrival.
                 served[request.id] = ServedRequest(
                     sent=max(arrival, now) if max_concurrency < len(prompts) else arrival
                 )
@@ -105,7 +105,7 @@ def _serve(
             running = sum(
                 request.finish_reason is None and request.error is None for request in requests if request.id in served
             )
-    finally:  # interrupted: leave the engine to whoever comes next
+    finally:  # after an interruption too, leave the engine without requests
         for id in served:
             llm.engine.abort(id)
     for request in requests:

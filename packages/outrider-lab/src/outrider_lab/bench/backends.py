@@ -1,4 +1,4 @@
-"""The engines that a benchmark compares: draft sources of ours, other libraries, and servers."""
+"""The engines that a benchmark compares: Outrider's draft sources, other libraries, and servers."""
 
 from __future__ import annotations
 
@@ -31,22 +31,24 @@ class Backend(Protocol):
 
     @property
     def version(self) -> str:
-        """Of the library that runs, if it is known."""
+        """Name and version of the library that runs; empty if unknown."""
         ...
 
     def run(self, prompts: Sequence[list[int]], salt: str) -> tuple[list[list[int]], float, list[ServedRequest]]:
-        """Tokens of each prompt, seconds until the last token, and the requests' timings where they are known.
+        """Tokens of each prompt, seconds until the last token, and the requests' timings if they are known.
 
-        Sources learn nothing across salts: ``salt`` is the requests' ``cache_salt``.
+        ``salt`` is the requests' ``cache_salt``: sources learn nothing across salts.
         """
         ...
 
-    def peak_mb(self) -> float: ...
+    def peak_mb(self) -> float:
+        """The largest resident memory so far, in MB."""
+        ...
 
 
 @dataclass(frozen=True)
 class OutriderBackend:
-    """A draft source of ours; all sources share one model."""
+    """One of Outrider's draft sources; all sources share one model."""
 
     name: str
     llm: LLM
@@ -69,7 +71,7 @@ class OutriderBackend:
 
 
 class PeerBackend:
-    """Another engine, in a process of its own."""
+    """Another engine, in its own process."""
 
     def __init__(self, worker: PeerProcess, max_tokens: int, name: str | None = None) -> None:
         """``name``: None is the worker's, with folders by their last part."""
@@ -102,7 +104,7 @@ def peer_file(given: str, folder: Path, model: str) -> Path:
 
 
 class EndpointBackend:
-    """Sends prompts as token ids; the answer's text is read back with our tokenizer, to count and compare tokens."""
+    """A completions server. It gets prompts as token ids; the model's tokenizer turns its text into tokens again."""
 
     def __init__(self, url: str, tokenizer: Tokenizer, max_tokens: int, concurrency: int, model: str) -> None:
         self.name, self.version = url, ""
@@ -118,7 +120,7 @@ class EndpointBackend:
         return [self._tokenizer.encode(text, add_special_tokens=False) for text in texts], seconds, []
 
     def peak_mb(self) -> float:
-        """Not known from here."""
+        """0: a server's memory is not known."""
         return 0.0
 
     def _complete(self, prompt: list[int]) -> str:

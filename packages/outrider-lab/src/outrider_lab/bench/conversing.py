@@ -1,4 +1,4 @@
-"""Conversations of several turns as a benchmark's work."""
+"""Conversations of several turns, as a benchmark's workload."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from outrider_lab.data.workloads import Question
 
 @dataclass(frozen=True)
 class Conversing:
-    """A backend that holds conversations: every turn is asked behind the backend's own answers to those before."""
+    """A backend that holds conversations: every turn follows the backend's own answers to earlier turns."""
 
     backend: Backend
     tokenizer: Tokenizer
-    context: int  # tokens; a turn for which there is no room is not asked
+    context: int  # tokens; a turn without room for an answer is left out
 
     @property
     def name(self) -> str:
@@ -27,7 +27,7 @@ class Conversing:
         return self.backend.peak_mb()
 
     def run(self, prompts: Sequence[Question], salt: str) -> tuple[list[list[int]], float, list[ServedRequest]]:
-        """Tokens of all answers of each conversation, one behind the other; seconds; the requests' timings."""
+        """For each conversation the tokens of all answers, joined; the seconds in all; the requests' timings."""
         talks: list[list[dict[str, str]]] = [[] for _ in prompts]
         tokens: list[list[int]] = [[] for _ in prompts]
         served: list[ServedRequest] = []
@@ -52,12 +52,12 @@ class Conversing:
 
 
 def first_turn(tokenizer: Tokenizer, question: Question) -> list[int]:
-    """The prompt that asks the question."""
+    """Token ids of the question's first prompt."""
     return conversation_ids(tokenizer, [{"role": "user", "content": question.text}])
 
 
 def conversation_ids(tokenizer: Tokenizer, talk: Sequence[Mapping[str, str]]) -> list[int]:
-    """A conversation as the model reads it; without a chat template, its texts one below the other."""
+    """Token ids of a conversation; without a chat template, of its texts joined by blank lines."""
     if tokenizer.chat_template:
         return tokenizer.encode_chat(talk)
     return tokenizer.encode("\n\n".join(message["content"] for message in talk))

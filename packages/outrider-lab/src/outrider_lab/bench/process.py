@@ -1,4 +1,4 @@
-"""A backend in a process of its own, so that backends share neither memory nor threads."""
+"""Starts a backend in its own process, so that backends share neither memory nor threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _START = (
     "import runpy, sys; sys.path.append(sys.argv.pop(1)); "
     "runpy.run_module('outrider_lab.bench.worker', run_name='__main__', alter_sys=True)"
 )
-"""Finds this package behind the interpreter's own, which need not have it installed."""
+"""Appends this package to the interpreter's own path, as it need not be installed there."""
 
 _PACKAGES = {"llama_cpp": "llama-cpp-python", "openvino_genai": "openvino-genai"}
 """Names on PyPI of modules that have another name there."""
@@ -42,7 +42,7 @@ class PeerProcess:
         command += ["--draft-model", draft] if draft else []
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-        )  # a session of its own: Ctrl-C is for the one who asks
+        )  # its own session: Ctrl-C stops only this process
         self.started = self._read()
         if missing := self.started.get("missing"):
             self.close()

@@ -12,7 +12,7 @@ from outrider.config import SpeculationParams
 from outrider_lab.bench.summary import BackendResult
 
 _RESAMPLES = 2000
-_FEWEST = 3  # questions of which an interval can be had
+_FEWEST = 3  # questions for an interval
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Regret:
 
     @property
     def is_told(self) -> bool:
-        """Whether the interval lies beyond 0, so that noise alone does not explain the regret."""
+        """Whether the interval lies above 0, so that noise alone does not explain the regret."""
         return self.low is not None and self.low > 0
 
     def as_dict(self) -> dict[str, float | None]:
@@ -38,11 +38,11 @@ class Regret:
 
 
 def regret(own: Sequence[float], rivals: Sequence[Sequence[float]]) -> Regret:
-    """Of a setting that took ``own[i]`` seconds a token for question ``i``, to the best of its rivals on average.
+    """The regret of a setting that took ``own[i]`` seconds a token for question ``i``, against its best rival.
 
-    The best of several is picked by noise too, which makes the share too large. So the interval is that of a bootstrap
-    over questions in which the best is picked on the questions that a resample has left out, and held against on the
-    others. Questions are paired: a hard one is hard for all.
+    Noise takes part in choosing the best of several rivals, which makes the share too large. The interval is therefore
+    a bootstrap over questions: each resample chooses the best rival on the questions that it leaves out, and compares
+    on those that it contains. Questions are paired, because a hard one is hard for all settings.
     """
     mine, theirs = np.log(np.asarray(own)), np.log(np.asarray(rivals))  # [n], [rivals, n]
     share = 1 - float(np.exp(theirs.mean(1).min() - mine.mean()))
@@ -59,8 +59,10 @@ def regret(own: Sequence[float], rivals: Sequence[Sequence[float]]) -> Regret:
 
 
 def rivals_of(name: str, settings: Mapping[str, SpeculationParams]) -> list[str]:
-    """The rivals of an adaptive setting: fixed ones of the same source, and none; (): it is not adaptive, or has
-    no fixed ones beside it."""
+    """The rivals of an adaptive setting: the fixed settings of the same source, and plain decoding.
+
+    Empty if the setting is not adaptive, or its source has no fixed setting.
+    """
     own = settings[name]
     if own.spec_length != "auto" or own.draft == "none":
         return []
@@ -74,9 +76,9 @@ def add_regrets(
     units: Mapping[str, Sequence[int]],
     settings: Mapping[str, SpeculationParams],
 ) -> None:
-    """``regret`` and its interval of each of our adaptive settings that has rivals, in all and by category.
+    """Add ``regret`` and its interval to the results of each adaptive setting with rivals, in all and by category.
 
-    ``units``: those of each category.
+    ``units``: the units of each category.
     """
     for name in settings:
         rivals = rivals_of(name, settings)

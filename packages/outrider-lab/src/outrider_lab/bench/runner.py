@@ -23,7 +23,7 @@ Work = TypeVar("Work", contravariant=True)
 
 
 class Contender(Protocol[Work]):
-    """A ``Backend``, or an engine that answers in text rather than token ids."""
+    """A ``Backend``, or a backend for other work than token ids, such as conversations."""
 
     @property
     def name(self) -> str: ...
@@ -37,7 +37,7 @@ _Prompt = TypeVar("_Prompt")
 
 
 def environment(llm: LLM, backends: Sequence[Backend]) -> dict[str, Any]:
-    """The machine, versions and date that the numbers belong to."""
+    """The machine, versions and date of the measurements."""
     return {
         "date": datetime.date.today().isoformat(),
         "processor": _device_name(llm),
@@ -68,7 +68,7 @@ def run_interleaved(
 ) -> dict[str, BackendResult]:
     """Every backend on every group of ``group`` prompts, ``rounds`` times, the order changing each time.
 
-    Ctrl-C ends it early: rounds that all backends have finished are returned.
+    Ctrl-C ends the run early; the result then has the rounds that all backends have finished.
     """
     groups = [list(prompts[i : i + group]) for i in range(0, len(prompts), group)]
     records = {c.name: BackendResult() for c in backends}
@@ -82,7 +82,7 @@ def run_interleaved(
                 order = [*backends[shift:], *backends[:shift]]
                 answers = []
                 for backend in order:
-                    # Sources may learn from the questions before, but not the answer itself from another backend.
+                    # Sources may learn from earlier questions, but not from another backend's answer.
                     answers.append(backend.run(work, f"{backend.name} {turn}"))
                     tick(backend.name)
                 for backend, (tokens, seconds, served) in zip(order, answers, strict=True):
@@ -101,9 +101,9 @@ def results(
     group: int,
     settings: Mapping[str, SpeculationParams] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """By backend: everything, each category (where groups do not mix them), details. The first is the baseline.
+    """For each backend: all questions, each category (if groups do not mix them), details. The first is the baseline.
 
-    ``settings``: of the backends that are ours.
+    ``settings``: the speculation parameters of Outrider's backends, by name.
     """
     base = next(iter(records.values()))
     units: dict[str, list[int]] = defaultdict(list)

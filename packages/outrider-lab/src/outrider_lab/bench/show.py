@@ -1,4 +1,4 @@
-"""The results of a benchmark as a table and as a plot."""
+"""Shows the results of a benchmark as a table and as a plot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outrider.errors import ConfigError
 
 
 def report(result: dict[str, Any]) -> list[str]:
-    """The report for people, from the object that ``outrider bench --json`` prints."""
+    """The lines of a report, from the object that ``outrider bench --json`` prints."""
     lines = []
     for at_once, results in result["results"].items():
         answered = next(iter(results.values()))["all"]["requests"]
@@ -26,7 +26,7 @@ def machine(result: dict[str, Any]) -> str:
 
 
 def table(results: dict[str, Any]) -> list[str]:
-    """One line a backend, then its categories."""
+    """One line for each backend, then one for each backend's categories."""
     first = next(iter(results))
     wide = max(26, *map(len, results))
     lines = [
@@ -63,7 +63,7 @@ def _quartiles(found: dict[str, Any]) -> str:
 
 
 def _by_category(title: str, results: dict[str, Any], key: str, wide: int) -> list[str]:
-    """A line for each backend that knows the quantity ``key``."""
+    """A line for each backend that has the quantity ``key``."""
     rows = {name: found["categories"] for name, found in results.items() if key in found["all"]}
     kinds = list(next(iter(results.values()))["categories"])
     lines = [
@@ -77,7 +77,7 @@ def _number(found: dict[str, Any], key: str) -> str:
 
 
 def pyplot() -> Any:
-    """matplotlib.pyplot with a backend that needs no screen. Raises ConfigError where it is not installed."""
+    """matplotlib.pyplot with a backend that needs no screen. Raises ConfigError if it is not installed."""
     try:
         import matplotlib
     except ImportError:

@@ -1,4 +1,4 @@
-"""A suite's results as the papers print them: a row for each method, a column for each category."""
+"""Shows a suite's results as the papers do: a row for each method, a column for each category."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def report(result: dict[str, Any]) -> list[str]:
 
 
 def table(results: dict[str, Any], name: str) -> list[str]:
-    """τ, then the speedup, of each method in each category."""
+    """A table of τ, then one of the speedup: each method in each category."""
     first = next(iter(results))
     columns = _columns(results, name)
     wide = max(26, *map(len, results))
@@ -48,7 +48,7 @@ def table(results: dict[str, Any], name: str) -> list[str]:
 
 
 def plot(path: Path, results: dict[str, Any], name: str, title: str) -> None:
-    """Both quantities as groups of bars, a group for each category. Raises ConfigError without matplotlib."""
+    """Write τ and speedup as groups of bars, one group for each category. Raises ConfigError without matplotlib."""
     plt = pyplot()
     columns = _columns(results, name)
     headings = [*columns.values(), _OVERALL]
@@ -74,7 +74,7 @@ def plot(path: Path, results: dict[str, Any], name: str, title: str) -> None:
 
 
 def _columns(results: dict[str, Any], name: str) -> dict[str, str]:
-    """Headings by category, of the categories that were answered, in the papers' order."""
+    """Headings by category, for the categories with answers, in the papers' order."""
     there = next(iter(results.values()))["categories"]
     return {category: heading for category, heading in SUITES[name].headings.items() if category in there}
 

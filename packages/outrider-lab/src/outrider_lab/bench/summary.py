@@ -1,4 +1,4 @@
-"""Ratios with their uncertainty, and percentiles."""
+"""Summaries of a benchmark: ratios with confidence intervals, and percentiles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Ratio:
 
 
 def paired_ratio(base: Sequence[float], own: Sequence[float]) -> Ratio:
-    """base / own, pair by pair: times as fast as the baseline if both are seconds per token."""
+    """The ratio base / own over pairs: the speedup over the baseline if both are seconds per token."""
     logs = [math.log(b / o) for b, o in zip(base, own, strict=True)]
     mean = float(np.mean(logs))
     half = math.inf
@@ -39,9 +39,9 @@ def paired_ratio(base: Sequence[float], own: Sequence[float]) -> Ratio:
 
 @dataclass
 class DraftCounts:
-    """Drafted and accepted tokens of some requests."""
+    """Counts of drafting over some requests."""
 
-    runs: int = 0  # of the target
+    runs: int = 0  # forward passes of the target
     tokens: int = 0  # generated
     drafted: int = 0
     accepted: int = 0
@@ -53,17 +53,17 @@ class DraftCounts:
         self.accepted += other.accepted
 
     def rates(self) -> dict[str, float]:
-        """τ, and α where anything was drafted; nothing for engines that do not tell."""
+        """τ, and α if anything was drafted; empty for engines without counts."""
         found = {"mean_acceptance_length": round(self.tokens / self.runs, 3)} if self.runs else {}
         return found | ({"draft_acceptance_rate": round(self.accepted / self.drafted, 4)} if self.drafted else {})
 
 
 @dataclass
 class BackendResult:
-    """Results of one backend: seconds[unit][round], and the statistics of its requests."""
+    """Results of one backend: seconds[unit][round], and statistics of its requests. A unit is a group of prompts."""
 
     seconds: dict[int, list[float]] = field(default_factory=dict)
-    tokens: dict[int, list[list[int]]] = field(default_factory=dict)  # by unit, of its requests
+    tokens: dict[int, list[list[int]]] = field(default_factory=dict)  # by unit, then by request
     drafts: dict[int, DraftCounts] = field(default_factory=dict)  # by unit, over all rounds
     ttft: list[float] = field(default_factory=list)
     inter_token_latencies: list[float] = field(default_factory=list)
@@ -93,12 +93,12 @@ class BackendResult:
             self.accepted_at.update(stats.accepted_at)
 
     def per_token(self, units: Sequence[int]) -> list[float]:
-        """Seconds a token for each unit: the median over rounds."""
+        """Seconds per token of each unit, the median over rounds."""
         return [float(np.median(self.seconds[u])) / max(1, sum(map(len, self.tokens[u]))) for u in units]
 
 
 def summary(own: BackendResult, base: BackendResult, units: Sequence[int]) -> dict[str, Any]:
-    """One backend over some units of work, beside the first backend."""
+    """Summary of one backend over some units, compared with the baseline ``base``."""
     count = sum(len(t) for u in units for t in own.tokens[u])
     seconds = sum(float(np.median(own.seconds[u])) for u in units)
     theirs, mine = base.per_token(units), own.per_token(units)
@@ -123,7 +123,7 @@ def summary(own: BackendResult, base: BackendResult, units: Sequence[int]) -> di
 
 
 def details(own: BackendResult) -> dict[str, Any]:
-    """Acceptance by position and latencies over everything."""
+    """Memory, latencies and acceptance by position, over all units."""
     found: dict[str, Any] = {"peak_mb": round(own.peak_mb)}
     for name, values in (("ttft", own.ttft), ("inter_token", own.inter_token_latencies), ("latency", own.latency)):
         if values:

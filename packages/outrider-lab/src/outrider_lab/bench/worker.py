@@ -1,4 +1,4 @@
-"""One backend in a process of its own, JSON on stdin and stdout: ``python -m outrider_lab.bench.worker``.
+"""Runs one backend in its own process, with JSON on stdin and stdout: ``python -m outrider_lab.bench.worker``.
 
 Backends: ``outrider:SOURCE[:K]``, ``outrider-paged:SOURCE[:K]``, ``transformers``, ``transformers:lookup[:K]``,
 ``transformers:batch`` (continuous batching), ``vllm:FOLDER`` (safetensors), ``llama.cpp:FILE.gguf`` and
@@ -20,7 +20,7 @@ from typing import Any
 
 @dataclass
 class Result:
-    """Tokens of each prompt, and when each was done, in seconds after the batch was handed over."""
+    """Tokens of each prompt, and the seconds from the batch's start to each prompt's end."""
 
     tokens: list[list[int]]
     latencies: list[float]
@@ -31,7 +31,7 @@ Generate = Callable[[list[list[int]], int], Result]
 
 
 def one_by_one(generate: Callable[[list[int], int], list[int]]) -> Generate:
-    """For engines that take one request at a time."""
+    """A function for many prompts, from an engine that takes one at a time."""
 
     def all_of_them(prompts: list[list[int]], max_tokens: int) -> Result:
         began, result = time.perf_counter(), Result([], [])
@@ -56,7 +56,7 @@ def outrider(args: argparse.Namespace, source: str, k: Any, kv_cache: Any) -> tu
         kv_cache=kv_cache,
         max_batch_size=16,
         max_seq_len=2048 if llm_context(args.folder) > 2048 else None,
-        prefix_reuse=False,  # prompts come again in every round
+        prefix_reuse=False,  # every round has the same prompts
     )
 
     def generate(prompts: list[list[int]], max_tokens: int) -> Result:
@@ -77,7 +77,7 @@ def llm_context(folder: str) -> int:
 
 
 def _gguf_of(folder: str) -> str | None:
-    """The GGUF file that transformers is to read in ``folder``, or None: safetensors."""
+    """The GGUF file in ``folder`` for transformers; None: safetensors."""
     from pathlib import Path
 
     return "model.gguf" if (Path(folder) / "model.gguf").exists() else None

@@ -1,1 +1,1 @@
-"""Evidence that outputs are the target's own, for any model, source and verifier."""
+"""Tests that outputs are the target's own, for any model, source and verifier."""

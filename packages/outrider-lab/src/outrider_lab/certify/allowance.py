@@ -1,10 +1,10 @@
-"""How long a session may take, shared out over its parts.
+"""The time that a session may take, divided over its parts.
 
-Counted is the processor time of the thread that runs the engine: on a machine with nothing else to do that is about the
-time that goes by, and beside other work as much is tested in more time.
+The clock counts the processor time of the thread that runs the engine. On an idle machine it is about the time that
+passes. On a busy machine a session takes longer, and tests as much.
 
-How many samples a statistical test takes is fixed before the first is drawn, from the time that a few others took which
-are not counted. So a test's findings do not decide its length, and its level of significance holds.
+The number of samples of a statistical test is fixed before the first sample is drawn, from the time of pilot samples
+that are not counted. A test's findings therefore do not decide its length, and its level of significance holds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 
 class Allowance:
-    """Seconds of the clock from now on; without end by default."""
+    """``seconds`` of the clock from now on; unlimited by default."""
 
     def __init__(self, seconds: float = math.inf, clock: Callable[[], float] = time.thread_time) -> None:
         self._clock = clock
@@ -23,17 +23,17 @@ class Allowance:
 
     @property
     def left(self) -> float:
-        """Seconds, not below 0."""
+        """Seconds left, at least 0."""
         return max(0.0, self._end - self._clock())
 
     def part(self, share: float) -> Allowance:
-        """``share`` of the time left."""
+        """An allowance of a ``share`` of the time left."""
         return Allowance(share * self.left, self._clock)
 
     def times(self, work: int, *, least: int, most: int, pilot: Callable[[], int]) -> int:
         """Repetitions of ``work`` pieces that fit into the time left, from ``least`` to ``most``.
 
-        ``pilot`` does some pieces and says how many; it is not called where there is no end.
+        ``pilot`` does some pieces and returns their number; it is not called with unlimited time.
         """
         if math.isinf(self.left):
             return most

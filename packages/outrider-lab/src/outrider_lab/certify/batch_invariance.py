@@ -1,4 +1,4 @@
-"""Batch invariance: does a row's result depend on its forward pass's other rows? If so, from which layer on?"""
+"""Tests batch invariance: a row's result must not depend on its pass's other rows. Finds the first layer to fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outrider.verify.tree import ancestor_mask, depths
 from outrider_lab.certify.report import Check
 
 ROWS = 24
-CUTS = (1, 2, 3, 4, 5, 8, 12)  # rows in a forward pass, compared with all at once
+CUTS = (1, 2, 3, 4, 5, 8, 12)  # rows in a forward pass, compared with all rows in one
 
 
 @dataclass(frozen=True)
@@ -23,20 +23,22 @@ class Mismatch:
     """The first layer that gave other bits for some row in another batch."""
 
     batch_kind: str
-    layer: int  # counted from 1; one more than the model has: the LM head
-    rows: int  # rows that differ there
-    logits_differ_by: float  # at the end, the largest difference
+    layer: int  # counted from 1; one more than the number of layers: the LM head
+    rows: int  # rows that differ in this layer
+    logits_differ_by: float  # the largest difference of logits
 
 
 @dataclass(frozen=True)
 class InvarianceFindings:
+    """Results of ``examine``."""
+
     mismatches: list[Mismatch]
     noise: float  # largest difference of a logit between two batches with the same row
     batches: int
 
 
 class _Results:
-    """Residual streams after each layer, and logits, over the forward passes that score the rows in one way."""
+    """Residual streams after each layer, and logits, of rows scored by one or several forward passes."""
 
     def __init__(self, model: Model) -> None:
         self._model, self._layers = model, model.config.num_layers
@@ -51,7 +53,7 @@ class _Results:
             parts.append(value)
 
     def arrays(self) -> list[Floats]:
-        """After each layer [rows, d], and at the end logits [rows, vocab]."""
+        """The residual stream after each layer, [rows, d], then logits [rows, vocab]."""
         return [np.concatenate(parts) for parts in self._parts]
 
 
@@ -71,7 +73,7 @@ def examine(model: Model, tokens: Sequence[int]) -> InvarianceFindings:
 
 
 def check(findings: InvarianceFindings, dtype: str) -> Check:
-    """Bit identity, or the layer where it first breaks in each kind of batch."""
+    """The check: bit identity, or for each kind of batch the first layer without it."""
     if not findings.mismatches:
         return Check(
             "batch invariance",
@@ -116,7 +118,7 @@ def _cut(model: Model, tokens: Sequence[int], rows: int, num_others: int = 0) ->
         model.forward(ForwardBatch(own[:start], range(start), (Span(slot, 0, start),), None), cache)
     while start < len(tokens):
         count = min(rows, len(tokens) - start)
-        own_rows = slice(num_others * count, (num_others + 1) * count)  # ours are last, behind the others
+        own_rows = slice(num_others * count, (num_others + 1) * count)  # the tested rows come last
         spans: list[Span] = []
         packed: list[int] = []
         for slot, own in zip([*slots[1:], slots[0]], [*others, ids], strict=True):
@@ -130,7 +132,7 @@ def _cut(model: Model, tokens: Sequence[int], rows: int, num_others: int = 0) ->
 
 
 def _tree(model: Model, tokens: Sequence[int]) -> _Results:
-    """Score the last ROWS tokens as every other node of a tree, wrong guesses standing between them."""
+    """Score the last ROWS tokens as every other node of a tree; the nodes between them are wrong siblings."""
     results = _Results(model)
     cache = model.new_cache(CacheSpec(max_seq_len=len(tokens) + ROWS + 1))
     slot, start = cache.allocate(), len(tokens) - ROWS

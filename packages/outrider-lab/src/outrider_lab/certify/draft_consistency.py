@@ -1,8 +1,8 @@
-"""Does a draft model propose the same whether it kept its cache between steps or reads the text afresh?
+"""Tests that a draft model proposes the same tokens with the cache of earlier steps as after reading the text again.
 
-Exact verifiers hide faults of drafts: a draft cache that keeps refused tokens costs acceptance, not output.
-So that is looked for by itself. A request resumed at any of its steps, as a new one whose prompt ends there, draws with
-the same noise, so its first step must draft just what the first request's step did.
+Exact verifiers hide faults of drafts: a draft cache that keeps refused tokens costs acceptance, not output. This check
+finds them. A new request whose prompt ends at some step of another request draws with the same noise. Its first step
+must therefore draft the same tokens as that step.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from outrider_lab.certify.statistics import POWER, detectable_rate
 
 
 def count(prompts: int, sources: Sequence[str]) -> int:
-    """How much ``check`` yields."""
+    """The number of values that ``check`` yields."""
     kept = _with_cache(sources)
     return len(kept) * prompts + 1 if kept else 0
 
 
 def _with_cache(sources: Sequence[str]) -> list[str]:
-    """Sources that keep a cache, but for trained heads.
+    """The sources with a cache, except trained heads.
 
-    Their drafts are no function of the text alone: tokens from the prefix cache come without features.
+    The drafts of heads are no function of the text alone: tokens from the prefix cache come without features.
     """
     return [name for name in sources if (s := source_record(name)).cache is not None and not s.head_kinds]
 
@@ -44,8 +44,8 @@ def check(
 ) -> Iterator[Check | str]:
     """Yields progress, then one check; nothing if no source keeps a cache.
 
-    Work beyond ``allowance`` is left out, but for each source's first prompt. On Ctrl-C the check reports what
-    was found until then.
+    Work beyond ``allowance`` is left out, except each source's first prompt. On Ctrl-C the check reports its findings
+    up to then.
     """
     sources, limit = _with_cache(sources), allowance or Allowance()
     if not sources:
@@ -68,7 +68,7 @@ def check(
 
 
 class _Comparison:
-    """Drafts of running requests against those of requests resumed there."""
+    """Compares drafts of running requests with drafts of new requests that begin at the same step."""
 
     def __init__(self, llm: LLM, params: SamplingParams) -> None:
         self._llm, self._params = llm, params
@@ -76,7 +76,7 @@ class _Comparison:
         self._different: list[str] = []
 
     def compare(self, source: str, number: int, prompt: list[int]) -> None:
-        """At each step of one output."""
+        """Compare the drafts at each step of one output."""
         speculation = SpeculationParams(draft=source, spec_length=4)
         with _recorded(self._llm.drafters[source]) as recorded:
             output = self._llm.generate([prompt], self._params, speculation=speculation)[0]
@@ -92,15 +92,13 @@ class _Comparison:
                 done += accepted + 1
 
     def verdict(self, noise: float) -> Check:
-        """A few differences are rounding where rows depend on their batch, by ``noise``."""
+        """The check. A few differences are rounding if rows depend on their batch (``noise`` above 0)."""
         compared, different = self.compared, self._different
         rounded = noise > 0 and len(different) <= 0.05 * compared
         status: Status = "pass" if not different else "note" if rounded else "fail"
-        summary = (
-            f"{compared - len(different)} of {compared} drafts are what the source says when it reads the text afresh"
-        )
+        summary = f"{compared - len(different)} of {compared} drafts are the source's own after reading the text again"
         if status == "note":
-            summary += "; so few differences are rounding, as rows depend on their batch here"
+            summary += "; rounding explains a few differences, as rows depend on their batch here"
         elif not different:
             summary += f"; a fault in {detectable_rate(compared):.2%} of them would be seen with probability {POWER:g}"
         return Check(

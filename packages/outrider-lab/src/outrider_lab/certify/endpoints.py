@@ -22,7 +22,7 @@ from outrider_lab.data.workloads import Question
 from outrider_lab.measure import Tick
 
 NEAR_TIE = 0.25
-"""Log-probabilities closer than this may change places by rounding: bfloat16 logits of 16 to 32 are 0.125 apart."""
+"""Rounding may swap tokens whose log-probabilities are closer: bfloat16 logits of 16 to 32 are 0.125 apart."""
 
 SAMPLES = 200
 SAMPLE_TOKENS = 2
@@ -38,7 +38,7 @@ class CompletionsClient:
     model: str
 
     def complete(self, prompt: str, **options: Any) -> dict[str, Any]:
-        """The first choice of a completion. Raises ConfigError if the server does not answer as it should."""
+        """The first choice of a completion. Raises ConfigError for another answer, or none."""
         answer = _ask(f"{_root(self.url)}/completions", {"model": self.model, "prompt": prompt, **options})
         try:
             choice: dict[str, Any] = answer["choices"][0]
@@ -66,10 +66,10 @@ def compare(
     samples: int = SAMPLES,
     tick: Tick = lambda _: None,
 ) -> Report:
-    """Greedy and seeded outputs and frequencies of samples, with the baseline beside itself as a control.
+    """Compare greedy and seeded outputs, and frequencies of samples; the baseline against itself is the control.
 
     Args:
-        model: the name both servers know it by; None asks each for the first it lists.
+        model: the model's name on both servers; None: the first model that each server lists.
     """
     ours, theirs = (CompletionsClient(url, model or first_model(url)) for url in (endpoint, baseline))
     greedy: list[dict[str, Any]] = [{"prompt": q.text, "max_tokens": tokens, "temperature": 0} for q in questions]
@@ -96,7 +96,7 @@ def compare(
 
 
 def first_model(url: str) -> str:
-    """The first model a server lists."""
+    """The first model that a server lists. Raises ConfigError if it lists none."""
     answer = _ask(f"{_root(url)}/models")
     try:
         return str(answer["data"][0]["id"])
@@ -122,7 +122,7 @@ def _control(base: list[str], again: list[str]) -> Check:
         "control: baseline against itself",
         "note",
         f"{differ} of {len(base)} greedy outputs of the baseline change when requests run together: its arithmetic "
-        "depends on the batch, so that identity cannot be asked of speculation either",
+        "depends on the batch, so speculation need not give identical outputs either",
         data={"differ": differ},
     )
 
@@ -135,7 +135,10 @@ def _greedy(
     tokens: int,
     load: str,
 ) -> Check:
-    """Each difference is a near-tie if the baseline's two best tokens were within ``NEAR_TIE`` there."""
+    """The check of greedy outputs.
+
+    A difference is a near-tie if the baseline's two best tokens are within ``NEAR_TIE`` of each other there.
+    """
     lines, ties, others, unknown = [], 0, 0, 0
     for question, a, b in zip(questions, base, found, strict=True):
         if a == b:
@@ -160,7 +163,7 @@ def _greedy(
 
 
 def _gap(baseline: CompletionsClient, prompt: str, tokens: int, at: int) -> float | None:
-    """Between the two best log-probabilities of the baseline's token that covers character ``at``, if it tells."""
+    """The gap of the two best log-probabilities at the baseline's token with character ``at``; None if unknown."""
     try:
         choice = baseline.complete(prompt, max_tokens=tokens, temperature=0, logprobs=2)
         pieces, best = choice["logprobs"]["tokens"], choice["logprobs"]["top_logprobs"]
@@ -171,7 +174,7 @@ def _gap(baseline: CompletionsClient, prompt: str, tokens: int, at: int) -> floa
                 first, second = sorted(top.values(), reverse=True)[:2]
                 return float(first - second)
     except (ConfigError, KeyError, TypeError, ValueError):
-        pass  # an optional part of the API
+        pass  # log-probabilities are optional in the API
     return None
 
 
@@ -184,7 +187,7 @@ def _seeded(plain: list[str], found: list[str]) -> Check:
 
 
 def _frequencies(ours: CompletionsClient, theirs: CompletionsClient, prompt: str, samples: int, tick: Tick) -> Check:
-    """Beginnings of sampled outputs, counted on both sides: chi-square of homogeneity."""
+    """The check of sampled outputs' beginnings: a chi-square test of homogeneity of both servers' counts."""
     requests = [
         {"prompt": prompt, "max_tokens": SAMPLE_TOKENS, "temperature": 1.0, "seed": seed} for seed in range(samples)
     ]

@@ -1,4 +1,4 @@
-"""The real engine on toy models so small that every sequence can be enumerated: frequencies and tokens."""
+"""Runs the real engine on toy models whose sequences can all be enumerated: checks frequencies and tokens."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from outrider_lab.certify.report import Check
 from outrider_lab.certify.statistics import POWER, chi_square
 
 VOCAB = 4
-PROMPT = (0, 1, 2, 0, 1, 3, 0, 1)  # repeats, so that every source has something to say
+PROMPT = (0, 1, 2, 0, 1, 3, 0, 1)  # repeats, so that every source proposes drafts
 LENGTH = 3  # 64 sequences
 TARGET = TableModel.random(VOCAB, order=2, seed=1)
-DRAFT = TableModel.random(VOCAB, order=2, seed=4)  # far enough from the target for mistakes to show
-LEAST = 100  # samples of a setting, however little time there is
-PILOT_SEED = 1 << 40  # behind all seeds that count
+DRAFT = TableModel.random(VOCAB, order=2, seed=4)  # far enough from the target to show mistakes
+LEAST = 100  # samples of a setting, even with no time left
+PILOT_SEED = 1 << 40  # above the seeds of all counted samples
 _CACHE = CacheSpec(slots=25, max_seq_len=64)
 
 OPTIONS: dict[str, SamplingParams] = {
@@ -43,6 +43,8 @@ OPTIONS: dict[str, SamplingParams] = {
 
 @dataclass(frozen=True)
 class ToySetting:
+    """A verifier, a source and the name of sampling options."""
+
     verifier: str
     source: str
     options: str
@@ -55,9 +57,9 @@ class ToySetting:
 def all_settings(
     verifiers: Sequence[str], sources: Sequence[str] | None = None, *, in_turn: bool = False
 ) -> list[ToySetting]:
-    """Every source asked for (None: all) that a model like this can have, with every exact verifier and option.
+    """Every source of ``sources`` (None: all) that the toy model can have, with every exact verifier and option.
 
-    ``in_turn``: with one of the options each, in turn.
+    ``in_turn``: each pair has one of the options, in turn.
     """
     known = [s for s in _sources() if sources is None or s in sources]
     every = [ToySetting(v, s, o) for (s, v), o in itertools.product(exact_pairs(known, verifiers), OPTIONS)]
@@ -66,7 +68,7 @@ def all_settings(
 
 
 def count(verifiers: Sequence[str], *, in_turn: bool = False, sources: Sequence[str] | None = None) -> int:
-    """How much ``check`` yields."""
+    """The number of values that ``check`` yields."""
     plan = all_settings(verifiers, sources, in_turn=in_turn)
     return len(plan) + 3 if plan else 0
 
@@ -81,7 +83,7 @@ def check(
 ) -> Iterator[Check | str]:
     """Yields progress by name, then two checks: sequence frequencies, and tokens equal to plain decoding's.
 
-    ``samples`` of every setting, or fewer if ``allowance`` ends first.
+    Each setting has ``samples`` samples, or fewer if ``allowance`` ends first.
     """
     plan = all_settings(verifiers, sources, in_turn=in_turn)
     if not plan:
@@ -94,7 +96,7 @@ def check(
     first_seed = 0
     for setting in plan:
         seeds = range(first_seed, first_seed + _samples_of(setting, samples))
-        first_seed = seeds.stop  # of their own, so that settings can be counted together
+        first_seed = seeds.stop  # different seeds, so that settings can be counted together
         requests = _serve(setting, seeds)
         errors = (r.error or r.stats.draft_error for r in requests)
         broken += {f"{setting.name}: {error}" for error in errors if error is not None}
@@ -110,13 +112,13 @@ def check(
 
 
 def _samples_of(setting: ToySetting, samples: int) -> int:
-    """Where the tokens themselves are compared, frequencies have little to add: a quarter is enough."""
+    """The samples of a setting: a quarter if its tokens are compared too, to which frequencies add little."""
     shares_noise = VERIFIERS[setting.verifier].shares_noise
     return min(samples, max(LEAST, samples // 4)) if shares_noise else samples
 
 
 def _affordable(plan: Sequence[ToySetting], samples: int, allowance: Allowance) -> int:
-    """Samples of a setting that there is time for, found with some that are thrown away."""
+    """The samples of a setting that the time allows, estimated with pilot samples that are not counted."""
 
     def pilot() -> int:
         tried = plan[:: max(1, len(plan) // 16)]
@@ -129,9 +131,9 @@ def _affordable(plan: Sequence[ToySetting], samples: int, allowance: Allowance) 
 
 
 def _frequencies(counts: dict[ToySetting, NDArray[np.float64]], broken: list[str]) -> Check:
-    """Each setting by itself; and together those of a verifier, and those of a source, which show smaller deviations.
+    """Test each setting, and the joined settings of each verifier and of each source, which show smaller deviations.
 
-    A fault of a verifier is in all its settings, and so is one of a source.
+    A fault of a verifier or of a source is in all of its settings.
     """
     groups: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
     for setting, seen in counts.items():
@@ -161,7 +163,7 @@ def _frequencies(counts: dict[ToySetting, NDArray[np.float64]], broken: list[str
     if together:
         fewest = min(fit.samples for fit in together.values())
         summary += f" and {least_together:.2f} in a source or verifier by itself ({fewest} and more)"
-    wrong = [line for line in broken if ": TimeoutError: " not in line]  # too slow is not wrong, but tests less
+    wrong = [line for line in broken if ": TimeoutError: " not in line]  # a slow source is no fault, but tests less
     return Check(
         "enumerable sequences",
         "fail" if failed or wrong else "note" if broken else "pass",
@@ -190,7 +192,7 @@ def _tokens(counts: dict[ToySetting, NDArray[np.float64]], different: list[str])
 
 
 def plain(params: SamplingParams) -> tuple[int, ...]:
-    """The target's own output: no engine, no cache, no draft. ``params`` name a seed."""
+    """The target's own output, without engine, cache and draft. ``params`` must have a seed."""
     assert params.seed is not None
     output: list[int] = []
     noise = Noise(params.seed)
@@ -210,7 +212,7 @@ def _registry() -> DrafterRegistry:
 
 
 def _serve(setting: ToySetting, seeds: range) -> list[Request]:
-    """A request for each seed, in batches as large as the cache holds."""
+    """Run a request for each seed, in batches as large as the cache holds."""
     drafters = _registry()
     engine = Engine(
         TARGET, drafters={setting.source: drafters[setting.source]}, eos_token_ids=(), vocab_size=VOCAB, cache=_CACHE

@@ -1,13 +1,13 @@
-"""Do samples follow the target's distribution, on the real model, for verifiers that promise that and no more?
+"""Tests that samples of the real model follow the target's distribution, for verifiers that keep only the distribution.
 
-Every emitted token is placed in the target's own cumulative distribution, read afresh with the text before it: with
-the tokens of the vocabulary in some order, ``u = P(tokens before x) + v P(x)`` with ``v`` uniform is itself uniform in
-(0, 1) and independent of all others if and only if each token was drawn from the target (Rosenblatt 1952, randomised).
-So all positions of all samples make one test, whatever the vocabulary: chi-square over equal bins of u.
+Every emitted token x has a place in the target's own cumulative distribution, computed again from the text before it.
+With the tokens of the vocabulary in some order, and ``v`` uniform in (0, 1), ``u = P(tokens before x) + v P(x)`` is
+uniform in (0, 1) and independent of all other u if and only if each token was drawn from the target (Rosenblatt 1952,
+randomised). All positions of all samples therefore make one test for any vocabulary: chi-square over equal bins of u.
 
-Two orders are tested, as each is blind to what moves mass within its bins only: by the target's probability, which
-shows output that is too likely or too unlikely; and by the draft's favourites, where there is a draft model, which
-shows accepting too much of what the draft says.
+Two orders are tested, as each is blind to mass that moves within its bins. The order by the target's probability shows
+output that is too likely or too unlikely. The order by the ratio of draft to target, with a draft model, shows that too
+many draft tokens are accepted.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from outrider_lab.certify.statistics import POWER, Fit, chi_square
 
 NAME = "samples follow the target"
 BINS = 16
-ENOUGH = 5 * BINS  # tokens for a test: chi-square wants five in a bin
+ENOUGH = 5 * BINS  # tokens for a test: chi-square needs five in a bin
 GROUP = 16  # pairs of source and verifier whose requests run together
-PILOT_SEED = 1 << 40  # behind all seeds that count
+PILOT_SEED = 1 << 40  # above the seeds of all counted samples
 _WITH = " with "
 MODES = {
     "temperature 1": SamplingParams(temperature=1.0),
@@ -44,7 +44,7 @@ SampledSetting = tuple[str, str, str]
 
 
 def count(sources: Sequence[str], *, verifiers: Sequence[str]) -> int:
-    """How much ``check`` yields."""
+    """The number of values that ``check`` yields."""
     pairs = len(exact_pairs(sources, verifiers, shares_noise=False))
     return 1 + len(MODES) * -(-pairs // GROUP) + 1 if pairs else 0
 
@@ -61,9 +61,9 @@ def check(
 ) -> Iterator[Check | str]:
     """Yields progress, then one check over ``samples`` texts of every source with every verifier in every mode.
 
-    Fewer texts, but at least one of each, where ``allowance`` has no time for more. Tested are each verifier over all
-    sources, each source over all verifiers, and each pair, where they have said enough. Nothing if no verifier asked
-    for is distribution-exact only; a note if nothing has said enough.
+    With too little time in ``allowance`` there are fewer texts, but at least one of each. The tests are of each
+    verifier over all sources, of each source over all verifiers, and of each pair, if they have ``ENOUGH`` tokens;
+    without any test the check is a note. Yields nothing if no verifier keeps only the distribution.
     """
     chosen = exact_pairs(sources, verifiers, shares_noise=False)
     if not chosen:
@@ -104,7 +104,7 @@ def check(
 
 
 def _tests(setting: SampledSetting) -> list[str]:
-    """The tests that a text counts for: of the verifier, of the source, and of the pair."""
+    """The names of the tests that a text counts for: of the verifier, of the source, and of the pair."""
     source, verifier, mode = setting
     return list(dict.fromkeys((f"{verifier}, {mode}", f"{source}, {mode}", f"{source}{_WITH}{verifier}, {mode}")))
 
@@ -135,7 +135,7 @@ def _verdict(fits: dict[str, Fit]) -> Check:
 
 
 def pit_values(llm: LLM, text: TargetText, params: SamplingParams, rng: random.Random) -> dict[str, list[float]]:
-    """``u`` of every emitted token, for each order of the vocabulary. ``rng`` gives v, and must not begin anew."""
+    """``u`` of every emitted token, by the vocabulary's order. ``rng`` draws v; use one generator for all texts."""
     p = model_probs(llm.model, llm.engine.vocab_size)(text, params)
     found = {"the target's probability": _pit_values(p, p, text.output, rng)}
     if llm.draft_models:
@@ -146,12 +146,12 @@ def pit_values(llm: LLM, text: TargetText, params: SamplingParams, rng: random.R
 
 
 def _pit_values(p: ProbRows, keys: ProbRows, output: Sequence[int], rng: random.Random) -> list[float]:
-    """One text: u of each token, the vocabulary ordered by ``keys``, largest first. [positions, vocab] each."""
+    """u of each token of one text. ``keys`` order the vocabulary, the largest first. Both are [positions, vocab]."""
     return [_pit_value(row, key, token, rng.random()) for row, key, token in zip(p, keys, output, strict=False)]
 
 
 def _pit_value(p: NDArray[np.float64], keys: NDArray[np.float64], token: int, v: float) -> float:
-    """Probability mass before ``token``, and a share ``v`` of the mass that ties with it."""
+    """The probability mass before ``token``, plus a share ``v`` of the mass that ties with it."""
     before, ties = p[keys > keys[token]].sum(), p[keys == keys[token]].sum()
     return float(min(before + v * ties, np.nextafter(1.0, 0.0)))
 
@@ -163,7 +163,7 @@ def _texts(
     batch: Sequence[SampledSetting],
     first: int,
 ) -> list[TargetText]:
-    """One text for each of ``batch``, prompts in turn, each with a seed of its own."""
+    """One text for each setting of ``batch``: prompts take turns, and each text has its own seed."""
     own = [prompts[(first + i) % len(prompts)] for i in range(len(batch))]
     options = [replace(modes[mode], seed=first + i) for i, (_, _, mode) in enumerate(batch)]
     speculation = [SpeculationParams(draft=s, verifier=v, spec_length=4) for s, v, _ in batch]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Token identity with plain decoding: greedy, and sampled with the same seed, alone and in batches."""
+"""Compares tokens with plain decoding's: greedy, and sampled with the same seed, alone and in batches."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MODES = {
 }
 SPEC_LENGTHS = (2, 7)
 
-CHUNK = 64  # requests handed over at once where many are compared
-LEAST_TOKENS = 8  # of an output, however little time there is
-_GREEDY_SHARE = 0.75  # of the time; there are more verifiers to compare
+CHUNK = 64  # requests in one call, if many are compared
+LEAST_TOKENS = 8  # of an output, even with no time left
+_GREEDY_SHARE = 0.75  # of the time: greedy outputs have more verifiers to compare
 
 IdentityCase = tuple[str, SpeculationParams, int]
 """A request to compare: the name of its setting, the setting, and the number of its prompt."""
@@ -34,7 +34,7 @@ class CaseBatch:
     kind: str
     cases: list[IdentityCase]
     required: bool
-    """Whether it runs even if there is no time."""
+    """Whether the batch runs even with no time left."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Difference:
 
 
 def count(prompts: int, sources: Sequence[str], *, verifiers: Sequence[str], each: int) -> int:
-    """How much ``check`` yields: for each mode plain decoding, every batch, and the check itself."""
+    """The number of values that ``check`` yields: for each mode plain decoding, every batch, and the check itself."""
     settings = [_settings(sources, verifiers, sampled=not params.greedy) for params in MODES.values()]
     return sum(2 + len(_batches(found, prompts, each)) for found in settings if found)
 
@@ -76,8 +76,8 @@ def check(
     """Yields progress, then a check for each mode, against plain decoding.
 
     Every setting (source, K, verifier) continues ``each`` prompts in one batch with all others. Every source, with its
-    settings in turn, continues as many alone and as many in batches of its own. What ``allowance`` has no time for is
-    left out, but for each setting's first prompt. On Ctrl-C the check says what was found until then.
+    settings in turn, continues as many prompts alone, and as many in batches of its own. Batches beyond ``allowance``
+    are left out, except each setting's first prompt. On Ctrl-C the check reports its findings up to then.
     """
     left = allowance or Allowance()
     for mode, base in MODES.items():
@@ -89,7 +89,7 @@ def check(
 
 
 class _Comparison:
-    """Outputs of one mode against plain decoding's."""
+    """Compares outputs of one mode with plain decoding's."""
 
     def __init__(self, llm: LLM, mode: str, params: SamplingParams, prompts: Sequence[list[int]], noise: float) -> None:
         self._llm, self._mode, self._params, self._prompts, self._noise = llm, mode, params, prompts, noise
@@ -99,10 +99,10 @@ class _Comparison:
         self._compared = 0
 
     def run(self, batches: Sequence[CaseBatch], allowance: Allowance) -> Iterator[Check | str]:
-        """A piece of progress for plain decoding and each batch, done or left out, and the check."""
+        """Yields progress for plain decoding and for each batch, run or left out, then the check."""
         planned = sum(len(batch.cases) for batch in batches)
         required = sum(len(batch.cases) for batch in batches if batch.required)
-        tokens = self._params.max_tokens  # fewer, if what is required would take more than half of the time
+        tokens = self._params.max_tokens  # fewer, if the required batches would take more than half of the time
         tokens = allowance.times(2 * required, least=min(LEAST_TOKENS, tokens), most=tokens, pilot=self._pilot)
         self._params = replace(self._params, max_tokens=tokens)
         yield f"{self._mode}, {tokens} tokens each"
@@ -120,11 +120,11 @@ class _Comparison:
         yield self._verdict(planned)
 
     def _pilot(self) -> int:
-        """Decodes one text to measure the seconds of a token."""
+        """Decode one text, and return its tokens: a pilot of the time of a token."""
         return len(self._decode(0))
 
     def _decode(self, prompt: int) -> list[int]:
-        """Plain decoding's output, from cache rows of its own."""
+        """Plain decoding's output; it shares no cache rows with other settings."""
         speculation = SpeculationParams(draft="none")
         text = [self._prompts[prompt]]
         return self._llm.generate(text, self._params, speculation=speculation, cache_salt="plain")[0].token_ids
@@ -150,7 +150,7 @@ class _Comparison:
         summary = f"{compared - len(found)} of {compared} outputs of {tokens} tokens are plain decoding's"
         summary += f" ({planned} planned)" if compared < planned else ""
         if found:
-            summary += f"; {rounded} part at a near-tie that rounding decided, {len(bugs)} for no such reason"
+            summary += f"; {rounded} diverge at a near-tie that rounding decided, {len(bugs)} do not"
         else:
             summary += f"; a fault in {detectable_rate(compared):.2%} of them would be seen with probability {POWER:g}"
         lines = [d.line() for d in sorted(found, key=lambda d: d.where.is_rounding)[:12]]
@@ -162,7 +162,7 @@ class _Comparison:
 
 
 def _settings(sources: Sequence[str], verifiers: Sequence[str], *, sampled: bool) -> dict[str, SpeculationParams]:
-    """Greedy output is the target's with every exact verifier; sampled tokens only with those that are shares_noise."""
+    """Settings with the target's tokens: greedy with all exact verifiers, sampled with those that share noise."""
     chosen = exact_pairs(sources, verifiers, shares_noise=True if sampled else None)
     return {
         f"{source} K={k} {verifier}": SpeculationParams(draft=source, spec_length=k, verifier=verifier)  # type: ignore[arg-type]

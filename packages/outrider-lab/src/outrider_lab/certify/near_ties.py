@@ -1,4 +1,4 @@
-"""Where two outputs diverge: a near-tie that rounding decided, or a bug?"""
+"""Judges the divergence of two outputs: a near-tie that rounding decided, or a bug."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ ENDED = -1
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first position at which two outputs differ, and how close the target's decision was there.
+    """The first position at which two outputs differ, and the margin of the target's decision there.
 
-    ``margin`` is the best score over that of the token the other run took, read afresh: logits over temperature, plus
-    the position's noise where the request is sampled; infinite for a token that the options exclude.
+    ``margin`` is the best score minus the score of the other run's token, both computed again. A score is the logit
+    over temperature, plus the position's noise if the request is sampled. The margin is infinite for a token that the
+    options exclude.
     """
 
     position: int  # in the output
@@ -45,9 +46,9 @@ def explain_divergence(
 ) -> Divergence:
     """Judge two different outputs of one request.
 
-    Rounding explains the difference if the other token wins once its logit is raised and the winner's lowered by
-    ``noise``, the arithmetic noise per logit (``batch_invariance.examine``): by itself, or by passing a limit of top-k,
-    top-p or min-p. Without noise nothing is explained, and an output that ends early never is.
+    Rounding explains the difference if the other token wins after its logit is raised, and the winner's lowered, by
+    ``noise``, the arithmetic noise per logit (``batch_invariance.examine``): by its own score, or by passing a limit of
+    top-k, top-p or min-p. With ``noise`` 0 rounding explains nothing. It never explains an output that ends early.
     """
     at = first_divergence(plain, other)
     assert at is not None
@@ -68,7 +69,7 @@ def explain_divergence(
 
 def _scores(logits: Floats, params: SamplingParams, context: Context, vocab_size: int) -> NDArray[np.float64]:
     """Scores whose arg-max is the next token: log-weights, plus the position's noise if the request is sampled."""
-    if params.greedy:  # what the largest is taken of, rather than the one-hot result
+    if params.greedy:  # scores to compare, rather than the one-hot distribution
         params = replace(params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
         ranked: NDArray[np.float64] = log_weights(logits, [params], [context], vocab_size=vocab_size)[0].astype(
             np.float64
@@ -77,6 +78,6 @@ def _scores(logits: Floats, params: SamplingParams, context: Context, vocab_size
     weights = log_weights(logits, [params], [context], vocab_size=vocab_size)[0]
     assert params.seed is not None
     position = len(context.prompt) + len(context.output)
-    # The engine adds in float32 too, so that a tie there is a tie here.
+    # In float32 as in the engine, so that both have the same ties.
     scores: NDArray[np.float64] = (weights + Noise(params.seed).gumbel(position, len(weights))).astype(np.float64)
     return scores

@@ -1,4 +1,4 @@
-"""Which draft sources can be checked with which verifiers."""
+"""Pairs draft sources with the verifiers that they can be checked with."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from outrider.verify.verifiers.catalog import VERIFIERS
 def exact_pairs(
     sources: Sequence[str], verifiers: Sequence[str], *, shares_noise: bool | None = None
 ) -> list[tuple[str, str]]:
-    """(source, verifier): exact verifiers only, and branching sources only with verifiers that take trees.
+    """Pairs (source, verifier) of exact verifiers; branching sources only with verifiers that take trees.
 
-    ``shares_noise``: True for verifiers that keep the tokens, False for those that keep the distribution
-    only, None for all.
+    ``shares_noise``: True for verifiers that keep the tokens, False for verifiers that keep only the distribution, None
+    for all.
     """
     return [
         (source, name)

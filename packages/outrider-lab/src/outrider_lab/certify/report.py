@@ -1,4 +1,4 @@
-"""Findings of checks, and a report that can be pasted."""
+"""Findings of checks, and a report as text, JSON or Markdown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SIGNS: dict[Status, str] = {"pass": "PASS", "note": "NOTE", "fail": "FAIL"}
 
 @dataclass(frozen=True)
 class Check:
-    """One question and its answer. ``note``: something to know that breaks no promise by itself, such as rounding."""
+    """One check and its finding. ``note``: a finding that breaks no promise by itself, for example rounding."""
 
     name: str
     status: Status
@@ -69,7 +69,7 @@ class Report:
         return json.dumps(whole, ensure_ascii=False)
 
     def lines(self) -> list[str]:
-        """For a terminal."""
+        """The report for a terminal."""
         out = []
         for check in self.checks:
             out.append(f"{_SIGNS[check.status]}  {check.name}: {check.summary}")

@@ -1,4 +1,4 @@
-"""All checks in order, for one model and its draft sources."""
+"""Runs all checks in order, for one model and its draft sources."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from outrider_lab.measure import Expect, Tick
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much is run, at most. Each level makes every check; more samples detect smaller deviations."""
+    """The most work of a session. Each level makes every check; more samples detect smaller deviations."""
 
     toy_samples: int
     prompts: int
     tokens: int
-    each: int  # prompts of every setting, where output is compared with plain decoding's
-    samples: int  # texts of every source with every verifier, where frequencies are compared
+    each: int  # prompts of every setting whose output is compared with plain decoding's
+    samples: int  # texts of every source with every verifier whose frequencies are compared
     in_turn: bool = False  # sampling options take turns on enumerable sequences
-    minutes: float = math.inf  # of processor time, roughly: what there is no time for is left out, and said to be
+    minutes: float = math.inf  # of processor time, roughly: work beyond it is left out, and the report says so
 
 
 QUICK = Coverage(toy_samples=200, prompts=3, tokens=12, each=1, samples=1, in_turn=True)
@@ -51,7 +51,7 @@ def certify(
 ) -> Report:
     """Run every check that applies. ``sources``: draft sources to test, None for all that can be built.
 
-    Ctrl-C (``KeyboardInterrupt``) ends it with a report of the checks that were made.
+    Ctrl-C (``KeyboardInterrupt``) ends the session with a report of the checks that were made.
     """
     sources = [s for s in (sources or llm.drafters) if s != "none"]
     verifiers = list(verifiers or VERIFIERS)
@@ -76,7 +76,7 @@ def certify(
 
 
 def _count(prompts: int, coverage: Coverage, sources: Sequence[str], verifiers: Sequence[str]) -> int:
-    """How much ``_checks`` yields."""
+    """The number of values that ``_checks`` yields."""
     drafts = min(prompts, 2 * coverage.each)
     return (
         enumeration.count(verifiers, in_turn=coverage.in_turn, sources=sources)
@@ -146,7 +146,7 @@ def _dtype(llm: LLM) -> str:
 
 
 def stretch(prompts: Sequence[list[int]], room: int, wanted: int = 120) -> list[int]:
-    """Some real text to score, from the prompts: enough for the rows that are compared and a context before them."""
+    """Token ids of text from the prompts to score: the compared rows, and a context before them."""
     count = min(wanted, room - 2 * batch_invariance.ROWS - 2)
     endless = itertools.cycle(token for prompt in prompts for token in prompt)
     return list(itertools.islice(endless, max(count, batch_invariance.ROWS + 1)))

@@ -1,4 +1,4 @@
-"""Tests of frequencies: chi-square, the total variation it could not have missed, many tests at once."""
+"""Tests of frequencies: chi-square, the total variation that it detects, and correction for many tests."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 POWER = 0.9
+"""The probability with which a deviation that is called detectable is found."""
 SIGNIFICANCE = 1e-3
-"""The chance that any check of a session fails although nothing is wrong, split between its tests (Bonferroni)."""
+"""The probability that some test of a session fails without a fault, split between its tests (Bonferroni)."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,14 @@ class Fit:
     bins: int
 
     def fails(self, tests: int) -> bool:
-        """Whether this is too unlikely to be chance, ``tests`` tests having been made (Bonferroni's correction)."""
+        """Whether the p-value is below the level of one of ``tests`` tests (Bonferroni's correction)."""
         return self.p_value < SIGNIFICANCE / tests
 
     def detectable(self, tests: int) -> float:
-        """The total variation between the true and the right distribution that would have been noticed with ``POWER``.
+        """The total variation between the sampled and the expected distribution that is detected with ``POWER``.
 
-        For the deviation that is hardest to see, one spread evenly over equal bins: the chi-square statistic is then
-        non-central with λ = 4 n TV².
+        It is computed for the deviation that is hardest to detect, spread evenly over equal bins. The chi-square
+        statistic is then non-central with λ = 4 n TV².
         """
         if self.bins < 2:
             return 1.0
@@ -42,7 +43,7 @@ class Fit:
 
 @cache
 def _detectable_noncentrality(bins: int, tests: int) -> float:
-    """The least λ at which chi-square over ``bins`` fails with ``POWER``, ``tests`` tests being made."""
+    """The least λ at which chi-square over ``bins`` fails with ``POWER``, as one of ``tests`` tests."""
     limit = stats.chi2.isf(SIGNIFICANCE / tests, bins - 1)
     low, high = 0.0, 1e6
     for _ in range(40):
@@ -53,14 +54,14 @@ def _detectable_noncentrality(bins: int, tests: int) -> float:
 
 
 def detectable_rate(compared: int) -> float:
-    """The rate of a fault that shows in at least one of ``compared`` results with probability ``POWER``."""
+    """The rate of a fault that appears in at least one of ``compared`` results with probability ``POWER``."""
     return 1 - (1 - POWER) ** (1 / compared) if compared else 1.0
 
 
 def chi_square(counts: Sequence[float] | NDArray[np.float64], expected: Sequence[float] | NDArray[np.float64]) -> Fit:
-    """Pearson's test of ``counts`` against probabilities ``expected``; bins expecting under five are counted as one.
+    """Pearson's test of ``counts`` against probabilities ``expected``; bins that expect fewer than five are joined.
 
-    An observation where nothing is possible has p-value 0.
+    An observation of probability 0 has the p-value 0.
     """
     seen, p = np.asarray(counts, np.float64), np.asarray(expected, np.float64)
     n = seen.sum()

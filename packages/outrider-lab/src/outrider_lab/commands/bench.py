@@ -1,4 +1,4 @@
-"""``outrider bench``: a workload on several draft sources and engines, side by side."""
+"""``outrider bench``: times a workload with several draft sources and engines."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ MaxTokens = Annotated[
 ]  # fmt: skip
 Count = Annotated[int | None, typer.Option(help="Prompts to use.", show_default="all")]
 MaxChars = Annotated[
-    int | None, typer.Option(help="Leave out texts of so many characters and more.", show_default="none", hidden=True)
+    int | None, typer.Option(help="Leave out texts of at least this many characters.", show_default="none", hidden=True)
 ]
 Category = Annotated[list[str] | None, typer.Option(help="Only this category; may be repeated.", hidden=True)]
 Concurrency = Annotated[list[int] | None, typer.Option(help="Requests at once; repeat to sweep.", show_default="1")]
-Rate = Annotated[float | None, typer.Option(help="Requests a second that arrive at random, instead.")]
-Rounds = Annotated[int, typer.Option(help="Times to repeat everything.")]
+Rate = Annotated[float | None, typer.Option(help="Requests a second, arriving at random, in place of --concurrency.")]
+Rounds = Annotated[int, typer.Option(help="Times to repeat all prompts.")]
 Python = Annotated[str | None, typer.Option(help="An interpreter that has the peers' libraries.", hidden=True)]
 
 
@@ -94,7 +94,7 @@ def bench(
 ) -> None:
     """Time a workload, backends taking turns prompt by prompt, and report paired ratios with 95% intervals.
 
-    Times are of whole requests, the reading of prompts included. Peers are greedy. Ctrl-C ends it early, with the
+    Times are of whole requests, the reading of prompts included. Peers are greedy. Ctrl-C ends the run early, with the
     results so far.
 
     Example: outrider bench --model model.Q4_K_M.gguf --peer llama.cpp
@@ -144,7 +144,7 @@ def _check_suite(suite: str | None, prompts: str, rate: float | None) -> None:
 
 
 def _that_fit(llm: LLM, questions: Sequence[Question]) -> list[Question]:
-    """Prompts whose first turn leaves room for an answer; a line on stderr counts the others."""
+    """The questions whose first turn leaves room for an answer; a line on stderr counts the others."""
     from outrider_lab.bench.conversing import first_turn
 
     context = llm.engine.max_seq_len

@@ -1,4 +1,4 @@
-"""``outrider certify``: is it really lossless here? A report, and an exit code."""
+"""``outrider certify``: tests on this machine that drafts do not change outputs. A report, and an exit code."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def certify(
 ) -> None:
     """Test that drafts do not change what the model says: exit code 0 if so, 1 if not; 0 with notes unless --strict.
 
-    The mathematics on enumerable sequences; greedy and same-seed identity over prompts, sources and batch mixes;
-    whether the arithmetic of a row depends on its company, and from which layer on; samples against the
-    target's distribution for verifiers that keep just that. Each difference is called rounding or a bug.
+    The checks: frequencies of enumerable sequences; identity of greedy and seeded outputs over prompts, sources and
+    batches; whether a row's arithmetic depends on the other rows of its batch, and from which layer on; and the
+    target's distribution, for verifiers that keep only that. Each difference is called rounding or a bug.
 
-    Ctrl-C ends it early, with a report of the checks that were made.
+    Ctrl-C ends the session early, with a report of the checks that were made.
 
     Example: outrider certify -m tinyllama-1.1b-chat --draft-model stories15m
 

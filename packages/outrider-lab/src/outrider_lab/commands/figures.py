@@ -1,4 +1,4 @@
-"""``outrider figures``: the figures and tables of the literature, and the same for one's own models."""
+"""``outrider figures``: the figures and tables of the literature, from theory and for the user's own models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def figures(
     out: Annotated[Path, typer.Option(help="Folder for the files; made if it is not there.")],
-    theory_only: Annotated[bool, typer.Option("--theory-only", help="Only what needs no model.")] = False,
+    theory_only: Annotated[bool, typer.Option("--theory-only", help="Only figures that need no model.")] = False,
     model: o.Model = o.DEFAULT_MODEL,
     draft_model: o.DraftModel = None,
     prompts: Annotated[str, typer.Option(help="mix, stories, or a file of prompts (see outrider bench).")] = "mix",
@@ -41,7 +41,7 @@ def figures(
         raise InvalidRequestError(f"tokens={tokens}, steps={steps}: use at least 1 of each")
     from outrider_lab.figures import page, theory_plots
 
-    page.pyplot()  # missing: say so before anything is loaded
+    page.pyplot()  # raises, if missing, before anything is loaded
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""``outrider plan --fleet``: how many replicas, and how they would do, by simulation."""
+"""``outrider plan --fleet``: the number of replicas and their latencies, by simulation."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from outrider_lab.fleet_planning.reporting.sizing import Sizing
 
 Measure = Callable[[str | None], "Machine"]
-"""Measures the machine at hand, with a draft source or without."""
+"""Measures this machine, with a draft source or without."""
 
 
 def plan_fleet(given: dict[str, Any], known: Machine | None, measure: Measure, *, as_json: bool) -> None:
-    """Simulate a fleet and print the results. ``known``: the machine of an estimate, if one was asked for."""
+    """Simulate a fleet and print the results. ``known``: the estimated machine of ``--what-if``, if given."""
     from outrider.utils.working import working
     from outrider_lab.fleet_planning.reporting.report import summarize, table
     from outrider_lab.fleet_planning.reporting.sizing import replicas_needed
@@ -32,7 +32,7 @@ def plan_fleet(given: dict[str, Any], known: Machine | None, measure: Measure, *
     if options.plot is not None:
         from outrider_lab.figures import page
 
-        page.pyplot()  # missing: say so before anything is measured
+        page.pyplot()  # raises, if missing, before anything is measured
     workload, promise = workload_of(options), promise_of(options)
     machine = _machine(options, known, measure)
     fleet = fleet_of(options, machine)
@@ -60,14 +60,14 @@ def plan_fleet(given: dict[str, Any], known: Machine | None, measure: Measure, *
 def _ingress(machine: Machine, options: FleetOptions) -> str:
     """The assumed cost of the ingress, and its origin."""
     if not machine.ingress_per_request:
-        return "the ingress is taken to cost nothing: measure a model here, or give --machine one that was"
+        return "the ingress is taken to cost nothing: measure a model here, or give --machine a measured one"
     where = "measured now" if options.machine is None else f"from {options.machine}"
     request, token = 1e3 * machine.ingress_per_request, 1e3 * machine.ingress_per_token
     return f"the ingress works {request:.2f}ms for a request and {token:.3f}ms for a token ({where})"
 
 
 def _machine(options: FleetOptions, known: Machine | None, measure: Measure) -> Machine:
-    """The replica's machine: estimated, read from a file, or measured; with the limits that were given."""
+    """The replica's machine: estimated, read from a file, or measured; with the limits in ``options``."""
     from outrider_lab.fleet_planning.costs.machine import read_machine
     from outrider_lab.fleet_planning.setup import with_options
 

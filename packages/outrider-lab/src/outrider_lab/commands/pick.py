@@ -1,4 +1,4 @@
-"""``outrider pick``: which draft source for a workload described in flags; no model is loaded."""
+"""``outrider pick``: recommends a draft source for a workload described in flags; no model is loaded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pick(
 ) -> None:
     """Recommend a draft source, K, draft temperature and tree, with the reasons.
 
-    Rules from the literature and a roofline model of the hardware: a first guess where nothing can be measured yet.
+    Rules from the literature and a roofline model of the hardware: a first guess without measurements.
     `outrider plan` measures. Example: outrider pick --target-params 70B --draft-params 1B --text novel
     """
     from outrider_lab.picker import recommend

@@ -1,4 +1,4 @@
-"""``outrider plan``: which source and K for my model, my prompts, my machine?"""
+"""``outrider plan``: recommends a source and K for a model, prompts and a machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FleetFlag = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateOptions:
-    """A model, hardware and text that are not at hand."""
+    """Model, hardware and text of an estimate, which measures nothing."""
 
     target_params: str | None = None
     """Size of the model, as in 70B."""
@@ -52,14 +52,14 @@ class EstimateOptions:
     hardware: str = "H100"
     """H100, A100, RTX 4090, CPU and others."""
     devices: int | None = None
-    """How many of them."""
+    """Number of devices."""
     bits: int = 16
     """Bits per weight."""
     context: int = 512
     """Tokens of context."""
 
     def sizes(self, example: str) -> tuple[ModelSize, ModelSize | None]:
-        """The sizes of the model and of the draft model. Raises InvalidRequestError without the model's."""
+        """Sizes of the model and of the draft model. Raises InvalidRequestError (``example``) without the first."""
         from outrider_lab.roofline import ModelSize
 
         if self.target_params is None:
@@ -164,7 +164,7 @@ def plan(
 
 
 def _estimated(described: EstimateOptions) -> Machine:
-    """A replica on hardware that is not at hand."""
+    """A replica on hardware that cannot be measured here."""
     from outrider_lab.fleet_planning.costs.machine import from_roofline
     from outrider_lab.roofline import find_hardware
 
@@ -182,7 +182,7 @@ def _measured(
     params: SamplingParams,
     given: Given,
 ) -> Machine:
-    """The machine at hand, with the limits that it would serve with."""
+    """This machine, with the limits that it would serve with."""
     from outrider.utils.working import working
     from outrider_lab.data import workloads
     from outrider_lab.fleet_planning.costs.ingress import measure_ingress

@@ -1,1 +1,1 @@
-"""Workloads and texts that come with the package."""
+"""Prompts of benchmarks: built in, and from files."""

@@ -1,4 +1,4 @@
-"""The benchmarks of the field, read from the user's own copy: none comes with the package."""
+"""Reads published benchmarks from the user's own copy; the package contains none."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from outrider.errors import ConfigError, InvalidRequestError
 from outrider_lab.data.workloads import MT_BENCH, Question, parse_question, parse_rows, pick
 
 MAX_TOKENS = 4096
-"""Of an answer, as SPEED-Bench caps it. Answers end earlier where the model ends them."""
+"""The most tokens of an answer, as in SPEED-Bench; a model may end an answer earlier."""
 
-_PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED"  # what SPEED-Bench's files say before they are prepared
+_PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED"  # in SPEED-Bench's files before their preparation
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A benchmark: its categories in the order of its papers' tables, with the headings they have there."""
+    """A benchmark: its categories with their headings, in the order of its papers' tables."""
 
     title: str
     headings: Mapping[str, str]
-    wanted: str  # the field that a row of its files has
+    wanted: str  # a field of every row of its files
 
 
 SUITES: Mapping[str, Suite] = {
@@ -43,7 +43,7 @@ SUITES: Mapping[str, Suite] = {
     ),
     "humaneval": Suite("HumanEval", {"humaneval": "HumanEval"}, wanted="prompt"),
 }  # fmt: skip
-"""Those there are. The last three categories of SPEED-Bench are those of its throughput files."""
+"""The supported suites, by name. The last three categories of SPEED-Bench are in its throughput files."""
 
 
 def load(
@@ -57,7 +57,7 @@ def load(
         count: number of questions, taken round robin over the categories.
 
     Raises:
-        InvalidRequestError: the file cannot be read, or is not this suite's.
+        InvalidRequestError: the file cannot be read, or belongs to another suite.
         ConfigError: the file is Parquet, and pyarrow is missing.
     """
     suite = SUITES[name]

@@ -17,11 +17,13 @@ MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", 
 
 @dataclass(frozen=True)
 class Question:
+    """A prompt of a workload, or a conversation's user messages."""
+
     id: str
     category: str
     text: str
     chat: bool = True  # a message to answer; else a text to continue
-    later: tuple[str, ...] = ()  # what the user says after the first answer, for those who hold conversations
+    later: tuple[str, ...] = ()  # the user's messages after the first answer, in a conversation
 
 
 BUILT_IN: tuple[Question, ...] = (
@@ -36,7 +38,7 @@ BUILT_IN: tuple[Question, ...] = (
     Question("b5", "writing", "Write a short story about a lighthouse keeper and a lost ship."),
     Question("b6", "list", "List the twelve months with one typical activity for each."),
 )  # fmt: skip
-"""A small mix for machines without a data set: much and little to copy, code, lists and prose."""
+"""A small mix without a data set: code, lists and prose, with much and with little to copy."""
 
 STORIES: tuple[Question, ...] = tuple(
     Question(f"s{i}", "story", text, chat=False)
@@ -93,7 +95,7 @@ def read(
 def pick(
     path: Path, questions: Sequence[Question], *, count: int | None, categories: set[str] | None, max_chars: int | None
 ) -> list[Question]:
-    """Those of ``questions`` (of the file ``path``) that were asked for: see ``load``."""
+    """The ``questions`` of the file ``path`` that the other arguments ask for: see ``load``."""
     groups: dict[str, list[Question]] = defaultdict(list)
     for question in questions:
         if (max_chars is None or len(question.text) < max_chars) and (
@@ -107,7 +109,7 @@ def pick(
 
 
 def interleaved(groups: dict[str, list[Question]]) -> list[Question]:
-    """One of each group, in the order of their names, then the next of each."""
+    """The first question of each group, in the order of names, then the second of each, and so on."""
     ranks = range(max(map(len, groups.values()), default=0))
     return [groups[name][rank] for rank in ranks for name in sorted(groups) if rank < len(groups[name])]
 
@@ -155,7 +157,7 @@ def parse_question(path: Path, number: int, row: Any) -> Question:
 
 
 def token_ids(tokenizer: Any, questions: Sequence[Question]) -> list[list[int]]:
-    """Each question as a model reads it: a chat message where the model has a template for those, else plain text."""
+    """Token ids of each question: as a chat message if the model has a chat template, else as plain text."""
     return [
         tokenizer.encode_chat([{"role": "user", "content": q.text}])
         if q.chat and tokenizer.chat_template

@@ -1,1 +1,1 @@
-"""The figures and tables of the literature, for any model: each a picture and a table of its numbers."""
+"""The figures and tables of the literature, for any model, each as a picture and a table of numbers."""

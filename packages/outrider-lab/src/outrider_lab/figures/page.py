@@ -12,7 +12,7 @@ from outrider.errors import ConfigError
 
 # Okabe and Ito (2008), "Color universal design": told apart by colour-blind readers. No yellow: too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # a second sign beside the colour
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # a second distinction besides the colour
 GREY = "#6b6b6b"
 
 STYLE = {
@@ -70,7 +70,7 @@ class WrittenFigure:
 
 
 def pyplot() -> Any:
-    """matplotlib.pyplot with a backend that needs no screen. Raises ConfigError where it is not installed."""
+    """matplotlib.pyplot with a backend that needs no screen. Raises ConfigError if it is not installed."""
     try:
         import matplotlib
     except ImportError:
@@ -96,7 +96,7 @@ def write(out: Path, name: str, about: str, table: Table, figure: Any = None) ->
 
 
 def _shown(cell: Cell) -> Cell:
-    """Six significant digits are more than any of this is good for."""
+    """A cell of a table file: six significant digits, more than the accuracy of any number here."""
     if cell is None:
         return ""
     return f"{cell:.6g}" if isinstance(cell, float) else cell

@@ -15,7 +15,7 @@ _KINDS = {"target": COLOURS[0], "draft": COLOURS[5]}
 
 
 def trace_diagram(out: Path, traces: dict[str, Trace], title: str, tokens: int = 20) -> WrittenFigure:
-    """Figure 5: each setting a row, each run a block, until ``tokens`` tokens are there."""
+    """Figure 5: a row for each setting and a block for each forward pass, up to ``tokens`` tokens."""
     plt = pyplot()
     figure, axes = plt.subplots(figsize=(10, 0.75 * len(traces) + 1.3))
     rows: list[Sequence[str | float]] = []
@@ -121,7 +121,7 @@ def lenience_table(out: Path, found: dict[str, Agreement], about: str) -> Writte
 
 
 def theory_and_measurement(out: Path, compared: Sequence[ComparisonRow], about: str) -> WrittenFigure:
-    """Table 4, and a picture of it: points on the diagonal are predicted rightly."""
+    """Table 4, and a plot of it: points on the diagonal are exact predictions."""
     figure, axes = pyplot().subplots(figsize=(5.6, 5.0))
     most = 1.12 * max(max(c.expected, c.predicted, c.measured) for c in compared)
     least = 0.9 * min(min(c.expected, c.predicted, c.measured) for c in compared)

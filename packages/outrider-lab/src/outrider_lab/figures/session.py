@@ -1,4 +1,4 @@
-"""Every figure that needs a model, in one session with it."""
+"""Makes every figure that needs a model, in one session with it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from outrider_lab.trace import record
 
 TEMPERATURES = (0.0, 1.0)
 LENGTHS = (3, 7)  # K of each source
-ROUNDS = 2  # of each setting
-BATCH = 8  # requests that write target text together
+ROUNDS = 2  # runs of each setting
+BATCH = 8  # requests that generate target text together
 
 
 def of_model(
     llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, *, tokens: int, tick: Tick
 ) -> list[WrittenFigure]:
-    """The figures for one target and its draft sources; ``tokens``: how much target text to judge agreement on."""
+    """The figures for one target and its draft sources. ``tokens``: target tokens to measure agreement on."""
     return [
         *trace_of(llm, about, prompts[0], out, tick),
         *agreement_of(llm, about, prompts, out, tokens, tick),
@@ -35,18 +35,18 @@ def of_model(
 
 
 def pieces(llm: LLM, prompts: Sequence[list[int]], tokens: int) -> int:
-    """About how often the work below calls ``tick``, ``draft_quality_figure`` included."""
+    """About the number of calls of ``tick`` by all figures, ``draft_quality_figure`` included."""
     traced = 3 if llm.draft_models else 0
     together = len(prompts) / ceil(len(prompts) / BATCH)
     batches = ceil(tokens / (together * _text_length(llm, prompts)))
-    text = ceil(batches + batches * together) * len(TEMPERATURES)  # written together, judged one by one
+    text = ceil(batches + batches * together) * len(TEMPERATURES)  # generated together, measured one by one
     settings = 1 + len(sources_of(llm)) * len(LENGTHS)
     runs = settings * (1 + len(prompts) * ROUNDS) + 1  # each is warmed up once
     return 1 + traced + text + runs * len(TEMPERATURES)
 
 
 def draft_quality_figure(out: Path, *, steps: int, tick: Tick) -> WrittenFigure:
-    """Toy distributions, real verifiers; needs no model."""
+    """Acceptance of graded toy drafts by real verifiers; needs no model."""
     verifiers = {name: verifier for name, verifier in VERIFIERS.items() if verifier.exact}
     found = draft_quality.measure_draft_quality(verifiers, steps=steps)
     tick("draft quality")
@@ -95,9 +95,9 @@ def agreement_of(
 def target_text(
     llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, tokens: int, tick: Tick
 ) -> list[TargetText]:
-    """About ``tokens`` tokens that the target writes after the prompts, again and again with other seeds.
+    """About ``tokens`` tokens that the target generates after the prompts, repeatedly with different seeds.
 
-    Greedy text does not depend on the seed: prompts then begin with a part of an earlier text, to differ.
+    Greedy text does not depend on the seed. Repeated prompts therefore begin with a part of an earlier text.
     """
     room, each = _room(llm), _text_length(llm, prompts)
     texts: list[TargetText] = []
@@ -106,7 +106,7 @@ def target_text(
         batch = []
         for i in range(place, min(place + BATCH, len(prompts))):
             prompt = list(prompts[i])
-            if turn and params.greedy:  # go on from the middle of what was written after this prompt before
+            if turn and params.greedy:  # continue from the middle of the earlier text after this prompt
                 earlier = texts[(turn - 1) * len(prompts) + i]
                 prompt = (
                     [*prompts[i], *earlier.output[: len(earlier.output) // 2], *prompts[(i + turn) % len(prompts)]]
@@ -122,12 +122,12 @@ def target_text(
 
 
 def _room(llm: LLM) -> int:
-    """Tokens that the contexts of all models hold."""
+    """The smallest context of all models, in tokens."""
     return min([llm.engine.max_seq_len, *(m.config.max_seq_len for m in llm.draft_models)])
 
 
 def _text_length(llm: LLM, prompts: Sequence[list[int]]) -> int:
-    """Tokens to write after each prompt."""
+    """Tokens to generate after each prompt."""
     return max(16, min(120, _room(llm) - max(map(len, prompts)) - 1))
 
 

@@ -94,7 +94,7 @@ def by_k(out: Path) -> WrittenFigure:
 
 
 def tokens_per_run(out: Path) -> WrittenFigure:
-    """Tokens per target run grow with K for ever; speed has an optimum as soon as drafts cost something."""
+    """Tokens per target run, which grow with K without bound, and speed, which has an optimum if drafts cost time."""
     alphas, ks, cs = (0.5, 0.7, 0.85), np.arange(0, 21), (0.02, 0.1)
     figure, panes = pyplot().subplots(1, 3, figsize=(11, 3.7), sharey=True)
     columns: dict[str, Any] = {f"tokens alpha={a:g}": theory.expected_tokens(a, ks) for a in alphas}
@@ -131,5 +131,5 @@ def table_1(out: Path) -> WrittenFigure:
 
 
 def _columns(*columns: Any) -> list[list[float]]:
-    """Columns to rows of plain numbers."""
+    """The rows of some columns, as plain numbers."""
     return [[value.item() for value in row] for row in zip(*columns, strict=True)]

@@ -1,4 +1,4 @@
-"""Options of ``outrider plan --fleet``, one for each field. It imports little, as every command does."""
+"""Options of ``outrider plan --fleet``, one for each field. Imports little, so that commands start fast."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from outrider.errors import InvalidRequestError
 
 @dataclass(frozen=True, kw_only=True)
 class FleetOptions:
-    """Traffic, fleet and promise. None: not given."""
+    """Traffic, fleet and promise. None: the option is not given."""
 
     request_rate: float | None = None
     """Requests a second."""
     input_len: str = "512:256"
     """Tokens that a prompt adds: 512, 64-1024 (uniform) or 512:256 (mean and standard deviation)."""
     output_len: str = "128:64"
-    """Tokens of an answer, likewise."""
+    """Tokens of an answer, in the form of --input-len."""
     duration: float = 60.0
-    """Seconds in which requests come."""
+    """Seconds in which requests arrive."""
     burstiness: float = 1.0
-    """Of arrivals; 1 is Poisson, less comes in bursts."""
+    """Shape of arrivals: 1 is Poisson, less is bursts."""
     turns: float = 1.0
-    """Of a conversation, on average; each prompt holds what was said before."""
+    """Turns of a conversation, on average; each prompt contains the earlier turns."""
     think_time: float = 10.0
     """Seconds between two turns, on average."""
     prefix_len: int = 0
     """Tokens of a system prompt."""
     num_prefixes: int = 1
-    """Different system prompts."""
+    """Number of different system prompts."""
     trace: str | None = None
-    """Recorded requests instead, as JSON lines of Mooncake's format."""
+    """Recorded requests in place of random ones, as JSON lines of Mooncake's format."""
     replicas: int | None = None
-    """Replicas of the model; left out, the fewest that keep the targets."""
+    """Replicas of the model; by default the fewest that keep the targets."""
     routing: str = "prefix"
     """prefix, session, least_load, round_robin or random."""
     target_p99: float | None = None
@@ -42,35 +42,35 @@ class FleetOptions:
     target_ttft: float | None = None
     """Seconds within which 99% of requests have a first token."""
     machine: str | None = None
-    """A replica's costs, from --save-machine or plan --json; left out, --model is measured."""
+    """A replica's costs, from --save-machine or plan --json; by default --model is measured."""
     save_machine: str | None = None
     """Write the measured costs here."""
     draft: str | None = None
     """A draft source to measure and to use; none: without."""
     spec_length: int | Literal["auto"] = "auto"
-    """Draft tokens of a request in a step, or auto: what gains most at each batch size."""
+    """Draft tokens of a request in a step, or auto: the number that gains most at each batch size."""
     draft_machines: int = 0
     """Machines that only draft, for all replicas."""
     network_delay: float = 0.0005
     """Seconds, one way, between machines."""
     prefill_replicas: int = 0
-    """Further replicas that only read prompts, and hand their cache to the others."""
+    """Further replicas that only read prompts, and send their cache to the others."""
     transfer_bandwidth: float = 12.5e9
-    """Bytes a second at which they do."""
+    """Bytes of cache a second that prefill replicas send."""
     mtbf: float | None = None
     """Seconds between two failures of a replica, on average."""
     restart_time: float = 60.0
-    """Seconds a failed replica is away."""
+    """Seconds until a failed replica is back."""
     cores: int | None = None
-    """Cores that all replicas share, one thread each; left out, each has a machine of its own."""
+    """Cores that all replicas share, one thread each; by default each replica has its own machine."""
     max_batch_size: int | None = None
     """Sequences that run at once."""
     max_batched_tokens: int | None = None
-    """Tokens of one run."""
+    """Tokens of one forward pass."""
     kv_tokens: int | None = None
-    """Tokens the cache holds."""
+    """Tokens that the cache holds."""
     seed: int = 0
-    """Of everything random; the same seed gives the same run."""
+    """Seed of all random numbers; the same seed gives the same run."""
     plot: str | None = None
     """Write a picture here."""
 

@@ -1,4 +1,4 @@
-"""From options to a workload, a fleet and a promise."""
+"""Makes a workload, a fleet and a promise from options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outrider_lab.fleet_planning.workload import Lengths, Traffic, Workload, syn
 
 
 def workload_of(options: FleetOptions) -> Workload:
-    """The requests. Raises InvalidRequestError."""
+    """The requests, synthesised or from a trace. Raises InvalidRequestError for invalid options."""
     if options.trace is not None:
         return read_trace(Path(options.trace))
     traffic = Traffic(
@@ -39,7 +39,7 @@ def workload_of(options: FleetOptions) -> Workload:
 
 
 def fleet_of(options: FleetOptions, machine: Machine) -> Fleet:
-    """The fleet, of one replica where their number is looked for. Raises InvalidRequestError."""
+    """The fleet; one replica if their number is to be found. Raises InvalidRequestError for invalid options."""
     return Fleet(
         machine=machine,
         replicas=1 if options.replicas is None else options.replicas,
@@ -55,12 +55,12 @@ def fleet_of(options: FleetOptions, machine: Machine) -> Fleet:
 
 
 def promise_of(options: FleetOptions) -> Promise:
-    """The latency promised to 99% of requests. Raises InvalidRequestError."""
+    """The latency promised to 99% of requests. Raises InvalidRequestError for an invalid one."""
     return Promise(latency=options.target_p99, ttft=options.target_ttft)
 
 
 def with_options(machine: Machine, options: FleetOptions) -> Machine:
-    """The machine with the limits and the draft length that were given. Raises InvalidRequestError."""
+    """``machine`` with the limits and the draft length in ``options``. Raises InvalidRequestError for invalid ones."""
     if options.draft == "none":
         machine = machine.without_draft()
     if machine.draft is not None:

@@ -1,4 +1,4 @@
-"""Requests from a recorded trace: JSON lines as Mooncake and aiperf write them."""
+"""Reads requests from a recorded trace: JSON lines as Mooncake and aiperf write them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from outrider.errors import InvalidRequestError
 from outrider_lab.fleet_planning.workload import Segment, Workload
 
 HASH_BLOCK = 512
-"""Tokens that one of a trace's ``hash_ids`` stands for."""
+"""Tokens of one of a trace's ``hash_ids``."""
 
 
 def read_trace(path: Path, *, speedup: float = 1.0) -> Workload:
     """Requests of a file with one JSON object a line.
 
-    Each has ``timestamp`` (milliseconds), ``input_length`` and ``output_length`` (tokens), and optionally ``hash_ids``
-    (one for each 512 tokens of the prompt, which stands for all tokens up to its end) and ``session_id`` (whose
-    prompts begin with those before, where there are no ``hash_ids``).
+    Each object has ``timestamp`` (milliseconds), ``input_length`` and ``output_length`` (tokens). Optional are
+    ``hash_ids``, one for each 512 tokens of the prompt, which names all tokens up to their end, and ``session_id``:
+    without ``hash_ids``, a session's prompt begins with its earlier prompts.
 
     Args:
         speedup: factor on the recorded rate of arrivals.
 
     Raises:
-        InvalidRequestError: the file cannot be read as that; the message names the line.
+        InvalidRequestError: the file cannot be read, or has another form; the message names the line.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

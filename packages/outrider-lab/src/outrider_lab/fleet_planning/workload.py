@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from outrider.errors import InvalidRequestError
 
 Segment = tuple[object, int]
-"""A stretch of a prompt: a name that stands for its tokens and all before them, and how many tokens it has."""
+"""A part of a prompt: a name for its tokens and all tokens before them, and the number of its tokens."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -43,7 +43,7 @@ class Lengths:
         return (self.first + self.second) / 2 if self.kind == "uniform" else self.first
 
     def draw(self, rng: np.random.Generator, count: int) -> Ints:
-        """int64 [count], at least 1 each."""
+        """``count`` random lengths: int64 [count], each at least 1."""
         if self.kind == "uniform":
             return rng.integers(int(self.first), int(self.second) + 1, count)
         if self.kind == "fixed" or self.second == 0:
@@ -57,8 +57,8 @@ class Lengths:
 class Workload:
     """Requests in order of arrival. Arrays are [requests].
 
-    A prompt is its ``segments``, one behind the other: two prompts share their leading equal segments.
-    A request that follows another (``follows``, else -1) does not come before that one's end.
+    A prompt consists of its ``segments`` in order; two prompts share their equal leading segments. ``follows`` is the
+    index of the request that must end before this one arrives, or -1.
     """
 
     arrivals: Floats  # seconds
@@ -67,8 +67,8 @@ class Workload:
     sessions: Ints
     follows: Ints
     segments: Sequence[tuple[Segment, ...]]
-    grows: bool = True  # an answer is part of the session's next prompt
-    duration: float = 0.0  # seconds in which requests come
+    grows: bool = True  # a session's next prompt contains the answer
+    duration: float = 0.0  # seconds in which requests arrive
 
     def __len__(self) -> int:
         return len(self.arrivals)
@@ -81,18 +81,18 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Distributions of requests that nobody has recorded."""
+    """Distributions for synthesised requests."""
 
     rate: float  # requests a second
     input_len: Lengths = Lengths("lognormal", 512, 256)  # tokens that each turn adds
     output_len: Lengths = Lengths("lognormal", 128, 64)
     duration: float = 60.0  # seconds
     burstiness: float = 1.0  # 1: Poisson; smaller: in bursts
-    turns: float = 1.0  # of a conversation, on average
-    think_s: float = 10.0  # between two turns, on average
+    turns: float = 1.0  # turns of a conversation, on average
+    think_s: float = 10.0  # seconds between two turns, on average
     prefix_len: int = 0  # tokens of a system prompt
     num_prefixes: int = 1  # different system prompts
-    max_context: int = 32768  # a conversation that would be longer starts afresh
+    max_context: int = 32768  # tokens; a conversation that would be longer begins anew
 
     def __post_init__(self) -> None:
         for name in ("rate", "duration", "burstiness", "think_s", "num_prefixes"):
@@ -107,9 +107,10 @@ class Traffic:
 
 
 def synthesize(traffic: Traffic, seed: int = 0) -> Workload:
-    """Requests that follow the distributions; one generator for each purpose, so that changing one keeps the others.
+    """Random requests with the distributions of ``traffic``.
 
-    Conversations begin before time 0 as often as after it, so that the rate is the same from the first second on.
+    Each distribution has its own generator, so that changing one leaves the others' numbers. Conversations begin before
+    time 0 as often as after it, so that the rate is the same from the first second on.
     """
     t = traffic
     starts, turns, gaps, prompts, outputs, prefixes = (np.random.default_rng([seed, purpose]) for purpose in range(6))
@@ -142,7 +143,7 @@ def synthesize(traffic: Traffic, seed: int = 0) -> Workload:
 
 
 def _afresh(session: Ints, history: Ints, turn: Ints, limit: int) -> tuple[Ints, Ints]:
-    """Numbers of talks, and the history of each turn, where a session that outgrows ``limit`` begins a new talk."""
+    """The talk and the history (tokens) of each turn; a session whose history outgrows ``limit`` begins a new talk."""
     number, shorter = session.copy(), history.copy()
     fresh, dropped, last = int(session.max(initial=0)) + 1, 0, -1
     for i in np.flatnonzero(np.isin(session, session[history + turn > limit])):

@@ -11,12 +11,12 @@ from outrider_lab.pictures.tree import draft_tree
 
 
 def table(output: Output) -> StepTable:
-    """Each forward pass of the target: tokens drafted and accepted, and the text it gave."""
+    """A table of the target's forward passes: tokens drafted and accepted, and the emitted text."""
     return StepTable(_steps(output))
 
 
 def plot(output: Output) -> Picture:
-    """Tokens of each forward pass, and τ over the answer."""
+    """A plot of the tokens of each forward pass, and of τ over the answer."""
     return run_plot(_steps(output))
 
 

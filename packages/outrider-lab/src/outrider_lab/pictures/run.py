@@ -1,4 +1,4 @@
-"""How a request went, step by step: draft tokens accepted and refused, and the mean acceptance length so far."""
+"""Plots a request's steps: draft tokens accepted and refused, and the mean acceptance length so far."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Step:
     """One forward pass of the target."""
 
     number: int
-    drafted: int  # tokens
+    drafted: int  # draft tokens
     accepted: int
     tokens: tuple[StepOutput, ...]  # the accepted ones, then the target's own
 
@@ -35,12 +35,12 @@ class Step:
 
     @property
     def report(self) -> DraftReport | None:
-        """The draft itself, if the request was asked to report it."""
+        """The step's draft, if the request has ``reports_drafts``."""
         return self.tokens[-1].draft if self.tokens else None
 
 
 def steps_of(tokens: Sequence[StepOutput], rounds: Sequence[tuple[int, int]]) -> list[Step]:
-    """Tokens by step. ``rounds``: drafted and accepted tokens of each (``RequestStats.rounds``)."""
+    """The steps of a request. ``rounds``: drafted and accepted tokens of each step (``RequestStats.rounds``)."""
     found, at = [], 0
     for number, (drafted, accepted) in enumerate(rounds):
         own = tuple(tokens[at : at + accepted + 1])  # the last step may end within its accepted tokens

@@ -14,7 +14,7 @@ ORIGIN_COLOURS = {"accepted": GREEN, "recovered": AMBER, "bonus": CYAN, "target"
 
 @dataclass(frozen=True)
 class Picture:
-    """An SVG. It needs no package to be drawn, and looks the same in light and dark notebooks."""
+    """An SVG image. It needs no package to draw, and looks the same in light and dark notebooks."""
 
     svg: str
     title: str
@@ -31,7 +31,7 @@ class Picture:
 
 
 def picture(width: float, height: float, title: str, parts: Sequence[str]) -> Picture:
-    """``parts`` on white paper."""
+    """A picture of ``parts``, elements of SVG, on a white background."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
         f'height="{height:g}" role="img" aria-label="{escape(title)}" font-size="12" '
@@ -44,7 +44,7 @@ def picture(width: float, height: float, title: str, parts: Sequence[str]) -> Pi
 def text(
     x: float, y: float, words: str, *, colour: str = INK, anchor: str = "start", mono: bool = False, bold: bool = False
 ) -> str:
-    """One line, its middle at height ``y``."""
+    """One line of text, with its middle at height ``y``."""
     family = ' font-family="ui-monospace, Menlo, DejaVu Sans Mono, monospace"' if mono else ""
     weight = ' font-weight="600"' if bold else ""
     return (

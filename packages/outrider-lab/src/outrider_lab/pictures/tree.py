@@ -15,8 +15,8 @@ from outrider.verify.tree import depths
 from outrider_lab.pictures import svg
 from outrider_lab.pictures.steps import Step, visible
 
-_WIDE, _HIGH = 88, 26  # of a box
-_ACROSS, _DOWN = 106, 36  # from one box to the next
+_WIDE, _HIGH = 88, 26  # size of a box
+_ACROSS, _DOWN = 106, 36  # distance between boxes
 _LETTERS = 11
 
 
@@ -28,7 +28,7 @@ def draft_tree(step: Step, report: DraftReport, token_text: Callable[[int], str]
     end_level = len(report.path)
     final = last if last.origin != "accepted" else None
     rows = max([0, *heights], default=0) + 1
-    if final is not None:  # beside the refused tokens of its level, or alone there
+    if final is not None:  # below the refused tokens of its level, or alone there
         same = [heights[i] for i in range(len(levels)) if levels[i] == end_level]
         final_row = max(same) + 1 if same else (heights[report.path[-1]] if report.path else 0)
         rows = max(rows, final_row + 1)
@@ -73,7 +73,7 @@ def _labelled(at: tuple[float, float], words: str, colour: str, hint: str, *, da
 
 
 def _heights(report: DraftReport) -> list[int]:
-    """The row of each node: its first child stands beside it, the others below, the accepted path first."""
+    """The row of each node. The first child is in its parent's row, the others below; the accepted path comes first."""
     kept = set(report.path)
     children: dict[int, list[int]] = {}
     for node, parent in enumerate(report.parents):
@@ -93,5 +93,5 @@ def _heights(report: DraftReport) -> list[int]:
 
 
 def _order(nodes: list[int], kept: set[int]) -> list[int]:
-    """The last is drawn first: the accepted node, else the source's first."""
+    """Sort siblings so that the last is drawn first: the accepted node, else the source's first."""
     return sorted(nodes, key=lambda node: (node in kept, -node))

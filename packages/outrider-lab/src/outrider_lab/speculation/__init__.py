@@ -1,4 +1,4 @@
-"""Speculative execution of any slow sampler: values that need not be tokens."""
+"""Speculative execution of any slow sampler, whose values need not be tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of ``f``: one for all drafted prefixes, or many at once in a pool or an event loop."""
+"""Runs calls of ``f``: one call for all drafted prefixes, or many at once in a pool or an event loop."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from outrider_lab.speculation.laws import Prefix
 
 @dataclass(eq=False)
 class Call:
-    """``f`` of one prefix, asked for before it is certain to be needed."""
+    """A call of ``f`` for one prefix, begun before it is certain to be needed."""
 
     prefix: Prefix
-    round: int  # one more than that of the last result used before it was asked for
-    work: Any = None  # a future, or what the batch gave
+    round: int  # one more than the round of the last result used before the call
+    work: Any = None  # a future, or the batch's result
     done: bool = False
 
 
@@ -30,26 +30,26 @@ class Counts:
     """Costs of calls."""
 
     started: int = 0
-    dropped: int = 0  # their prefixes turned out otherwise
-    cancelled: int = 0  # dropped before they had ended
+    dropped: int = 0  # calls whose prefixes did not come true
+    cancelled: int = 0  # dropped calls that had not ended
     seconds: float = 0.0
-    timed: int = 0  # calls, or batches, that ``seconds`` are of
+    timed: int = 0  # calls, or batches, that ``seconds`` sums up
 
 
 class Calls(Protocol):
-    """Where ``f`` runs."""
+    """An executor of calls of ``f``."""
 
     counts: Counts
 
     @property
     def eager(self) -> bool:
-        """Whether a call begins when it is asked for, so that asking while others run is of use."""
+        """Whether a call begins with ``start``, so that starting it while others run saves time."""
         ...
 
     def start(self, prefix: Prefix, round_: int) -> Call: ...
 
     def drop(self, calls: Sequence[Call]) -> None:
-        """Cancel calls. Those that have not begun do not begin; their errors are ignored."""
+        """Cancel calls that have not begun, and ignore the errors of all ``calls``."""
         ...
 
     def wait(self, call: Call) -> Any:
@@ -59,7 +59,7 @@ class Calls(Protocol):
 
 @dataclass
 class BatchCalls:
-    """``f.batch(prefixes)``: everything asked for runs together when the first result is needed."""
+    """``f.batch(prefixes)``: all started calls run together when the first result is needed."""
 
     batch: Callable[[list[Prefix]], Sequence[Any]]
     counts: Counts = field(default_factory=Counts)
@@ -86,7 +86,7 @@ class BatchCalls:
         try:
             self._evaluate(self._waiting)
         except Exception:
-            # The fault may be that of a prefix that will never be: only the first is certain to be asked for.
+            # A prefix that does not come true may cause the error: only the first call is certain to be needed.
             if len(self._waiting) == 1:
                 raise
             self._evaluate([needed])
@@ -151,7 +151,7 @@ class AsyncCalls:
     def _ended(self, work: asyncio.Future[Any]) -> None:
         self.tasks.discard(work)
         if not work.cancelled():
-            work.exception()  # looked at, so that the loop does not report one that nobody needed
+            work.exception()  # retrieved, so that the loop does not report the error of an unneeded call
 
     def drop(self, calls: Sequence[Call]) -> None:
         self.counts.dropped += len(calls)
@@ -169,7 +169,7 @@ def is_async(f: Callable[..., Any]) -> bool:
 
 
 def timed(f: Callable[[Prefix], Any], prefix: Prefix) -> tuple[Any, float]:
-    """``f(prefix)`` and its seconds. Outside of any class, so that processes can be sent it."""
+    """``f(prefix)`` and its seconds. A function of the module, so that it can be sent to processes."""
     began = time.perf_counter()
     return f(prefix), time.perf_counter() - began
 

@@ -1,9 +1,9 @@
-"""One position: draw a guess from ``g``'s law, keep it or replace it, so that the value has ``f``'s law.
+"""Decides one position: draws a guess from ``g``'s law, and keeps or replaces it so that the value has ``f``'s law.
 
-Every number drawn here belongs to a position. A position's value is a function of ``f``'s law, ``g``'s law and the
-seed, and with matching of ``f``'s law and the seed alone. So it cannot matter how far ahead guesses were made, nor in
-which order calls of ``f`` came back. A guess that was made for a prefix which turned out otherwise is thrown away, and
-its noise used again: nothing that was kept has looked at it.
+Every random number depends on the seed and a position only. A position's value is a function of ``f``'s law, ``g``'s
+law and the seed; with matching, of ``f``'s law and the seed alone. It depends neither on the number of guesses made
+ahead nor on the order in which calls of ``f`` end. A guess for a prefix that did not come true is discarded, and its
+noise is used again: no kept value depends on it.
 """
 
 from __future__ import annotations
@@ -31,17 +31,19 @@ _SAMPLED = SamplingParams(temperature=1.0)
 _NOTHING = Context((), ())
 
 CAP = 1 - 2.0**-10
-"""The most probable acceptance of a drawn value; see ``_by_density``."""
+"""The largest probability of accepting a drawn value; see ``_by_density``."""
 TRIES = 1 << 16
 """Draws from the residual, each kept with probability 2**-10 or more: all fail with probability below e**-64."""
 POINTS = 1 << 20
-"""Points of a shared race looked at before it is given up as endless."""
+"""Points of a shared race after which it is given up as endless."""
 
 
 @dataclass(frozen=True)
 class Guess:
+    """A guessed value and its law."""
+
     value: Any
-    law: Law  # it was drawn from; a Point where it was only named
+    law: Law  # the law that drew the value; a Point for a guess without a law
 
 
 class Judge:
@@ -55,7 +57,7 @@ class Judge:
         return self._noise.seed
 
     def needs_guess(self, p: Law) -> bool:
-        """Whether a value drawn from ``p`` depends on ``g``, in which case every position is given a guess."""
+        """Whether a value drawn from ``p`` depends on ``g``; every position then needs a guess."""
         return not isinstance(p, Point) and self._rule_for(p) == "rejection"
 
     def guess(self, law: Law, prefix: Prefix) -> Guess:
@@ -89,13 +91,13 @@ class Judge:
         return self._by_density(p, guess, len(prefix))
 
     def _rule_for(self, law: Law) -> Rule:
-        """By default values that can be counted are matched, and others are not."""
+        """The rule for a law. By default probabilities are matched, and so are densities with a ``base``."""
         if self._rule is not None:
             return self._rule
         return "matching" if isinstance(law, Finite) or self._base is not None else "rejection"
 
     def _by_probability(self, p: Finite, guess: Guess | None, position: int) -> tuple[int, bool]:
-        """One-token drafts for the verifiers of tokens. Row 1, behind the token, is not ours to use: row 0 again."""
+        """Decide by the verifiers of tokens, with a draft of one token. Row 1, after it, is unused: a copy."""
         verify = VERIFIERS[self._rule_for(p)]
         draft = EMPTY if guess is None else _draft(p, guess, position)
         rows = TargetRows(np.tile(p.log_weights, (1 + len(draft), 1)), _SAMPLED, _NOTHING, draft)
@@ -105,11 +107,12 @@ class Judge:
     def _by_density(self, p: Density, guess: Guess | None, position: int) -> tuple[Any, bool]:
         """Keep ``x`` drawn from q with probability min(CAP, p/q), else draw from the residual of p.
 
-        Kept values have the density min(CAP q, p); p - min(CAP q, p) = max(0, p - CAP q) is left. A draw from p is one
-        from that if kept with probability max(0, 1 - CAP q/p), and again otherwise. The sum is p for any CAP from 0 to
-        1. With CAP = 1, Leviathan et al.'s rule, the residual may be so thin that no number of draws is certain to hit
-        it. Below 1, at least 1 - CAP of the draws are kept, so running out of TRIES shows a density that is wrong, and
-        is an error (Gerber and Lee 2020, discussion of Jacob et al., bound the variance of couplings in this way).
+        Kept values have the density min(CAP q, p); the residual is p - min(CAP q, p) = max(0, p - CAP q). A draw from
+        the residual is a draw from p that is kept with probability max(0, 1 - CAP q/p), and otherwise repeated. The sum
+        of both densities is p for any CAP from 0 to 1. With CAP = 1, Leviathan et al.'s rule, the residual may be so
+        small that the number of draws is unbounded. With CAP below 1, at least 1 - CAP of the draws are kept, so that
+        TRIES refused draws show a wrong density, which is an error (Gerber and Lee 2020, discussion of Jacob et al.,
+        bound the variance of couplings in this way).
         """
         rng = self._noise.generator(position, Purpose.RECOVER)
         if guess is None:
@@ -139,9 +142,9 @@ class Judge:
     def _race(self, law: Density, prefix: Prefix) -> Any:
         """Gumbel-max without a list of values: the same race decides for every law over the values.
 
-        Points of a Poisson process over time and ``base`` arrive one by one. The one with the least time * base/law has
-        the density ``law`` (Maddison et al. 2014, A* sampling; Li and El Gamal 2018). Two laws that are alike mostly
-        have the same winner. Later arrivals cannot win once time * exp(-log_bound) exceeds the best.
+        Points of a Poisson process over time and ``base`` arrive one by one. The point with the least time * base/law
+        has the density ``law`` (Maddison et al. 2014, A* sampling; Li and El Gamal 2018). Two similar laws mostly have
+        the same winner. Later points cannot win once time * exp(-log_bound) exceeds the best score.
         """
         position = len(prefix)
         if self._base is None:
@@ -178,7 +181,7 @@ class Judge:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values are equal; arrays are if all their elements are."""
+    """Whether two values are equal; arrays are equal if all their elements are."""
     if hasattr(a, "__array__") or hasattr(b, "__array__"):
         return bool(np.array_equal(np.asarray(a), np.asarray(b)))
     return bool(a == b)

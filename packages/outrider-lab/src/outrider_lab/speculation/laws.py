@@ -1,4 +1,4 @@
-"""Laws that ``f`` and ``g`` may return: probabilities, a density, or one value."""
+"""Laws (distributions) that ``f`` and ``g`` may return: probabilities, a density, or one value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Prefix: TypeAlias = tuple[Any, ...]
 """The values so far, ``start`` included."""
 
 SUM_TOLERANCE = 1e-4
-"""How far from 1 the sum of probabilities may be: what a float32 softmax of a large row is off by, and more."""
+"""The allowed distance of a sum of probabilities from 1; more than the error of a float32 softmax of a large row."""
 
 
 @runtime_checkable
@@ -26,7 +26,7 @@ class Density(Protocol):
     """
 
     def sample(self, rng: np.random.Generator) -> Any:
-        """One value, drawn with ``rng`` and with no other randomness."""
+        """One value, drawn with no other randomness than ``rng``."""
         ...
 
     def log_density(self, value: Any) -> float:
@@ -36,7 +36,7 @@ class Density(Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """One certain value, as of a deterministic ``f`` or a guess without a distribution."""
+    """One certain value, of a deterministic ``f``, or of a guess without a distribution."""
 
     value: Any
 
@@ -81,7 +81,7 @@ class Normal:
         """The largest log-ratio of this density to that of ``base``, another ``Normal`` (see ``speculate``).
 
         Raises:
-            NumericalError: there is none, because ``base`` is no wider than this one.
+            NumericalError: the ratio is unbounded, because ``base`` is no wider than this distribution.
         """
         if not isinstance(base, Normal):
             raise NumericalError(f"base={base!r} is not valid here: a Normal is bounded by another Normal")
@@ -113,11 +113,11 @@ def law_of(returned: Any, who: str, position: int) -> Law:
     """The checked result of a call of ``f`` or ``g`` (named by ``who``) for ``position``.
 
     Raises:
-        NumericalError: probabilities that are NaN, negative or do not sum to 1; something that is no distribution.
+        NumericalError: the probabilities are NaN, negative or do not sum to 1, or the result is no distribution.
     """
     if isinstance(returned, Point | Finite):
         return returned
-    if hasattr(returned, "detach"):  # a tensor of torch, on whichever device
+    if hasattr(returned, "detach"):  # a tensor of torch, on any device
         returned = returned.detach().cpu().double().numpy()
     if isinstance(returned, np.ndarray | list | tuple) and np.ndim(returned) == 1:
         return _finite(np.asarray(returned, np.float64), f"{who} at position {position}")

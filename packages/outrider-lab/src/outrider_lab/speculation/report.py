@@ -1,4 +1,4 @@
-"""Results and costs of a run of ``speculate``, beside the theory's."""
+"""Results and costs of a run of ``speculate``, and the theory's predictions."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from outrider_lab.speculation.walk import Walk
 class Report:
     """Counts and seconds of one run, and the theory of Leviathan et al. (2023) at its α, K and c.
 
-    A round is a call of ``f``, or of ``f.batch``, that had to wait for the one before; plain sampling has one a value.
+    A round is a call of ``f``, or of ``f.batch``, that waited for an earlier result; plain sampling has one a value.
     """
 
     values: int
     draft_length: int  # K, the paper's γ
-    pooled: bool  # f ran in a pool or an event loop, which are kept full, and not in batches
+    pooled: bool  # f ran in a pool or an event loop, not in batches
     rounds: int
-    f_calls: int  # prefixes that f was asked for
-    f_wasted: int  # of those, for prefixes that turned out otherwise
-    f_cancelled: int  # of the wasted, not begun or not finished
+    f_calls: int  # prefixes that f was called for
+    f_wasted: int  # calls for prefixes with a refused guess
+    f_cancelled: int  # wasted calls that were cancelled before their end
     g_calls: int
-    tested: int  # guesses that f's law decided on
+    tested: int  # guesses that were accepted or refused
     accepted: int
     wall_s: float
     f_s: float  # mean seconds of a call of f, or of a batch
@@ -48,14 +48,14 @@ class Report:
 
     @property
     def expected_values_per_round(self) -> float:
-        """(1 - α^(K+1)) / (1 - α), equation (1), which supposes that every position is as easy to guess."""
+        """(1 - α^(K+1)) / (1 - α), equation (1), which assumes that every position is equally easy to guess."""
         return float(theory.expected_tokens(self._alpha, self.draft_length))
 
     @property
     def expected_improvement(self) -> float:
-        """Plain wall time over that of speculation by theorem 3.8, if a round takes as long as one call alone.
+        """Plain wall time over speculation's by theorem 3.8, if a round takes as long as one call alone.
 
-        The gain in seconds is not in a report: calls that share a machine take longer, so it needs a plain run beside.
+        A report has no measured gain. Calls that share a machine take longer, so that it needs a plain run to compare.
         """
         return float(theory.improvement(self._alpha, self.draft_length, self.c))
 
@@ -66,7 +66,7 @@ class Report:
 
     @property
     def expected_operations(self) -> float:
-        """Theorem 3.11, without those of ``g``. In a pool 1 + (1 - α)K: each refusal finds K calls under way."""
+        """Calls of ``f`` per value by theorem 3.11. In a pool 1 + (1 - α)K: each refusal wastes K running calls."""
         if self.pooled:
             return 1 + (1 - self._alpha) * self.draft_length
         return float(theory.operations(self._alpha, self.draft_length))
@@ -112,8 +112,8 @@ class Result:
 
     values: list[Any]
     origins: list[str]
-    """How each value came about: "accepted" (guessed), "recovered" (in place of a guess) or "direct" (no guess)."""
-    seed: int  # with which the same values come again
+    """Origin of each value: "accepted" (a guess), "recovered" (in place of a guess) or "direct" (without a guess)."""
+    seed: int  # gives the same values again
     report: Report
 
     def __iter__(self) -> Iterator[Any]:

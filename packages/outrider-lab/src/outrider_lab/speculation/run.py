@@ -32,34 +32,34 @@ def speculate(
     stop: Callable[[Prefix], bool] | None = None,
     pool: Executor | Literal["threads", "processes"] = "threads",
 ) -> Result:
-    """Sample ``length`` values one after another from ``f``, with ``g`` guessing ahead. The law is that of ``f`` alone.
+    """Sample ``length`` values one after another from ``f``, with ``g`` guessing ahead. Their law is ``f``'s alone.
 
-    Stochastic speculative execution, section 6 of Leviathan et al. (2023). ``f`` runs for several guessed prefixes at
-    once; a wrong guess costs work, never a value. Both functions must depend on nothing but the prefix.
+    This is stochastic speculative execution, section 6 of Leviathan et al. (2023). ``f`` runs for several guessed
+    prefixes at once; a wrong guess costs work, never a value. Both functions must depend on the prefix alone.
 
     Args:
         f: the slow function, of a tuple of values. It returns the law of the next one: a vector of probabilities (the
-            values are 0 to n - 1), a ``Density``, a frozen distribution of scipy.stats, or ``Point(value)``. If it has
-            a method ``batch``, which takes a list of prefixes and returns a law for each; nothing else is called then.
-        g: the cheap function, likewise, with the same support. It may also return a value without a law, or None where
-            it has no guess. None: plain sampling.
-        length: values to sample, fewer if ``stop`` ends them.
-        start: values before the first.
+            values are 0 to n - 1), a ``Density``, a frozen distribution of scipy.stats, or ``Point(value)``. A method
+            ``batch`` of ``f`` takes a list of prefixes and returns a law for each; it is then called in place of ``f``.
+        g: the cheap function, likewise, with the same support. It may also return a value without a law, or None if it
+            has no guess. ``g`` None: plain sampling.
+        length: number of values to sample; ``stop`` may end the run earlier.
+        start: values before the first sampled value.
         draft_length: guesses ahead, K; 0 is plain sampling.
         verifier: "matching" (the values are a function of ``f`` and ``seed`` alone), "rejection" (accepts most; the
-            values depend on ``g`` too, their law does not) or "equality" (``f`` and ``g`` return values). By default
-            probabilities are matched, and densities too if there is a ``base``; other densities are rejected.
+            values depend on ``g`` too, but their law does not) or "equality" (``f`` and ``g`` return values). The
+            default is matching for probabilities, and for densities with a ``base``; for others it is rejection.
         base: for matching densities: a ``Density``, or a function of the prefix that gives one, with which ``f``'s
             and ``g``'s laws share their randomness. They then need ``log_bound(base)``, as ``Normal`` has: the largest
             log-ratio of their density to that of ``base``.
         seed: an integer. The same seed gives the same values, whatever ``pool`` and (above 0) ``draft_length``.
-        stop: asked after each value, with the prefix; True ends the run.
-        pool: where ``f`` runs, if it has no ``batch``. Calls that are not needed are cancelled if they have not begun;
-            others end by themselves, perhaps after this function has returned.
+        stop: called after each value with the prefix; True ends the run.
+        pool: where ``f`` runs, if it has no ``batch``. Unneeded calls are cancelled if they have not begun;
+            the others run to their end, perhaps after this function has returned.
 
     Raises:
         ConfigError: an argument is not valid, or ``f`` and ``g`` do not fit together.
-        NumericalError: ``f`` or ``g`` returned no distribution.
+        NumericalError: ``f`` or ``g`` returned an invalid distribution.
     """
     if is_async(f) or is_async(getattr(f, "batch", f)):
         raise ConfigError(f"f={f!r} is a coroutine function: use `await speculate_async(...)`")
@@ -71,7 +71,7 @@ def speculate(
     if pool not in ("threads", "processes"):
         raise ConfigError(f"pool={pool!r} is not valid: use 'threads', 'processes' or an Executor")
     kind = ThreadPoolExecutor if pool == "threads" else ProcessPoolExecutor
-    own = kind(max_workers=2 * (draft_length + 1))  # room for calls that nobody waits for any more
+    own = kind(max_workers=2 * (draft_length + 1))  # room for dropped calls that still run
     try:
         return _drive(walk_of(PoolCalls(f, own)))
     finally:
@@ -91,7 +91,7 @@ async def speculate_async(
     stop: Callable[[Prefix], bool] | None = None,
     pool: Executor | None = None,
 ) -> Result:
-    """``speculate`` on an event loop: tasks for a coroutine function ``f``, which are cancelled when not needed.
+    """``speculate`` on an event loop: tasks for a coroutine function ``f``, which are cancelled when unneeded.
 
     An ordinary ``f`` runs in ``pool``, by default the loop's own threads. The values are those of ``speculate``.
     """
@@ -134,7 +134,7 @@ def _prepared(
     seed: int | None,
     stop: Callable[[Prefix], bool] | None,
 ) -> Callable[[Calls], Walk]:
-    """Check the arguments; only the executor of ``f`` is still open."""
+    """Check the arguments, and return a function that makes the walk from the executor of ``f``."""
     if not callable(f) and not hasattr(f, "batch"):
         raise ConfigError(f"f={f!r} is not valid: give a function of the prefix, or an object with batch(prefixes)")
     if g is not None and not callable(g):

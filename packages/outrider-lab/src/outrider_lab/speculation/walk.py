@@ -1,4 +1,4 @@
-"""The loop: guess ahead, ask ``f`` for every prefix that the guesses make, keep those that it confirms."""
+"""The loop of ``speculate``: guess ahead, call ``f`` for every guessed prefix, keep the guesses that ``f`` confirms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outrider_lab.speculation.laws import Law, Point, Prefix, law_of
 
 @dataclass
 class Walk:
-    """One run of ``speculate``. ``values`` are final; ``_ahead`` are guesses of those to come.
+    """One run of ``speculate``. ``values`` are final; ``_ahead`` are guesses of the following values.
 
     ::
 
@@ -23,7 +23,7 @@ class Walk:
         _ahead              d e                            the first decides on d; if it is refused,
                                                            the others are dropped
 
-    Work of the pool is begun as soon as a guess is there, so ``f`` runs beside ``g`` and beside itself.
+    In a pool a call of ``f`` begins with its guess, so that ``f`` runs in parallel with ``g`` and with other calls.
     """
 
     calls: Calls
@@ -36,16 +36,16 @@ class Walk:
     exact_values: bool = False  # ``f`` and ``g`` return values themselves
     values: list[Any] = field(default_factory=list)
     origins: list[str] = field(default_factory=list)  # of each value: "accepted", "recovered" or "direct"
-    rounds: int = 0  # calls of f that had to wait for one another
+    rounds: int = 0  # calls of f that waited for an earlier result
     g_calls: int = 0
     g_seconds: float = 0.0
     tested: int = 0
     _ahead: deque[Guess] = field(default_factory=deque)
     _asked: deque[Call] = field(default_factory=deque)
-    _unguessed: int = -1  # the position that g had no guess for
+    _unguessed: int = -1  # the position without a guess of g
 
     def run(self) -> Generator[Call, Any, None]:
-        """Yields calls; the caller sends each result back."""
+        """Yield calls whose results are needed; the caller sends each result back."""
         done = False
         while not done and len(self.values) < self.length:
             if self.calls.eager or not self._asked:
@@ -58,12 +58,12 @@ class Walk:
         self.close()
 
     def close(self) -> None:
-        """Drop every call that has not been used."""
+        """Drop every unused call."""
         self.calls.drop(list(self._asked))
         self._asked.clear()
 
     def _fill(self) -> None:
-        """Ask ``f`` for the prefixes of up to ``draft_length`` guesses, never beyond the last value."""
+        """Call ``f`` for the prefixes of up to ``draft_length`` guesses, never beyond the last value."""
         room = min(self.draft_length + 1, self.length - len(self.values))
         while len(self._asked) < room:
             if len(self._asked) > len(self._ahead) and not self._guess():
@@ -72,7 +72,7 @@ class Walk:
             self._asked.append(self.calls.start((*self.start, *self.values, *ahead), self.rounds + 1))
 
     def _guess(self) -> bool:
-        """Add a guess behind the others; False if ``g`` has none."""
+        """Add a guess after the others; False if ``g`` has none."""
         if self.g is None or self.draft_length == 0:
             return False
         prefix = (*self.start, *self.values, *(guess.value for guess in self._ahead))
@@ -89,8 +89,8 @@ class Walk:
         return returned is not None
 
     def _decide(self, prefix: Prefix, p: Law) -> None:
-        # Behind the last drafted prefix no guess is needed. Where values depend on g it is made all the same, so that
-        # they do not depend on how many guesses were made at once.
+        # No guess is needed after the last drafted prefix. If values depend on g, it is made nevertheless, so that
+        # values do not depend on the number of guesses made at once.
         if not self._ahead and self.judge.needs_guess(p):
             self._guess()
         guess = self._ahead.popleft() if self._ahead else None

@@ -1,1 +1,1 @@
-"""Costs of a replica: its steps and drafts, measured, read from a file, or from a roofline."""
+"""Costs of a replica's steps and drafts: measured, read from a file, or from a roofline."""

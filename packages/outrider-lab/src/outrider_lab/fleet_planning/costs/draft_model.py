@@ -13,20 +13,20 @@ from outrider_lab.cost import LatencyCurve
 from outrider_lab.fleet_planning.workload import Floats
 
 MAX_K = 12
-"""Most draft tokens of a request in a step that are simulated."""
+"""The most simulated draft tokens of a request in a step."""
 
 _FREE = LatencyCurve({1: 1e-9})
 
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A draft source: how often it drafts, the acceptance of its tokens, and its cost."""
+    """A draft source: its share of steps with a draft, the acceptance of its tokens, and its cost."""
 
     name: str
-    rates: tuple[float, ...]  # chance of each depth's token, if those before were accepted
-    share: float = 1.0  # of steps in which it proposes a draft
-    seconds: LatencyCurve = _FREE  # of one level, by the requests that draft together
-    spec_length: int | Literal["auto"] = "auto"  # auto: what gains most at the batch size of the step
+    rates: tuple[float, ...]  # by depth, the acceptance rate of a token whose predecessors were accepted
+    share: float = 1.0  # share of steps with a draft
+    seconds: LatencyCurve = _FREE  # of one depth, by the number of requests that draft together
+    spec_length: int | Literal["auto"] = "auto"  # auto: the number that gains most at the step's batch size
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1 or not all(0 <= rate <= 1 for rate in self.rates):
@@ -38,7 +38,7 @@ class DraftModel:
 
     @cached_property
     def refusal(self) -> Floats:
-        """float64 [depths]: chance that this depth or one before it is refused. It rises."""
+        """float64 [depths], rising: the probability that a depth or one before it is refused."""
         rates = (*self.rates, *[self.rates[-1] if self.rates else 0.0] * MAX_K)[:MAX_K]
         return np.asarray(1 - np.cumprod(rates), dtype=np.float64)
 
@@ -47,5 +47,5 @@ class DraftModel:
         return [0.0, *(self.seconds(n) for n in range(1, 1025))]
 
     def level_seconds(self, requests: int) -> float:
-        """Seconds of one draft token each for ``requests`` requests."""
+        """Seconds to draft one token for each of ``requests`` requests."""
         return self._levels[requests] if requests < len(self._levels) else self.seconds(requests)

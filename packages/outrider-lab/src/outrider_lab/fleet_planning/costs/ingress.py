@@ -1,8 +1,8 @@
-"""Cost of the ingress process: the server over one replica, and a client, all in this process.
+"""Measures the cost of the ingress process: a server over one replica, and a client, all in this process.
 
 ::
 
-    client ──► ingress, on a thread with a loop of its own ──► replica: the engine that is measured
+    client ──► ingress, on a thread with its own event loop ──► replica: the measured engine
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from outrider_server.http.listening import listen
 from outrider_server.settings import ServerSettings
 
 BEFORE = 0.6
-"""Share of what passes beside the work of the ingress that passes before the router has the request, as
-``benchmarks.fleet_events`` shows it."""
+"""Share of the time outside the ingress's work that passes before the router has the request, as measured by
+``benchmarks.fleet_events``."""
 WORDS = "river stone light copper garden window silver engine paper mountain letter orange"
-SHORT, LONG = 2, 18  # tokens of the answers between which an ingress's work for a token lies
-AT_ONCE, WAVES = 4, 6  # requests at once, and how often, of either length
-LONE = 12  # requests on their own
+SHORT, LONG = 2, 18  # tokens of answers; their difference gives the work for a token
+AT_ONCE, WAVES = 4, 6  # requests at once, and repetitions, for each length
+LONE = 12  # requests without others
 
 
 @dataclass(frozen=True)
 class IngressCosts:
-    """Seconds, named as the fields of ``Machine``."""
+    """Costs in seconds, with the names of the fields of ``Machine``."""
 
     ingress_per_request: float
     ingress_per_token: float
@@ -50,18 +50,18 @@ class IngressCosts:
     request_jitter: float
 
     def of(self, machine: Machine) -> Machine:
-        """The machine behind this ingress."""
+        """``machine`` with these costs."""
         return replace(machine, **asdict(self))
 
 
 def split_costs(beside: Sequence[float], short: float, long: float, *, lengths: tuple[int, int]) -> IngressCosts:
-    """From measurements to costs.
+    """Costs from measurements.
 
-    The least of ``beside`` is the same for all requests; what is more on average is chance.
+    The least of ``beside`` is the fixed part of every request; the mean excess over it is jitter.
 
     Args:
-        beside: seconds to the first token of lone requests, two at least, without those of the step.
-        short, long: seconds that the ingress works for an answer of as many tokens as ``lengths`` says.
+        beside: seconds to the first token of lone requests, at least two, without the seconds of the step.
+        short, long: seconds of the ingress's work for an answer of ``lengths[0]`` and of ``lengths[1]`` tokens.
     """
     per_token = max(0.0, (long - short) / (lengths[1] - lengths[0]))
     per_request = max(0.0, short - lengths[0] * per_token)
@@ -71,16 +71,16 @@ def split_costs(beside: Sequence[float], short: float, long: float, *, lengths: 
 
 
 def measure_ingress(llm: LLM) -> IngressCosts | None:
-    """Costs of an ingress on this machine, in a few seconds; None where the time of a thread cannot be read.
+    """Measure an ingress on this machine for a few seconds; None if the system cannot tell a thread's time.
 
-    ``llm`` is closed at the end.
+    Closes ``llm``.
     """
     return asyncio.run(_measure(llm)) if hasattr(time, "pthread_getcpuclockid") else None
 
 
 async def _measure(llm: LLM) -> IngressCosts:
     host = EngineHost(llm, "r0")
-    text = WORDS[: llm.engine.max_seq_len // 2]  # a token has a byte at least
+    text = WORDS[: llm.engine.max_seq_len // 2]  # a token has at least one byte
     try:
         async with _ingress(host, llm.config.model) as (port, working):
 
@@ -93,7 +93,7 @@ async def _measure(llm: LLM) -> IngressCosts:
                 return (working() - before) / AT_ONCE
 
             for tokens in (SHORT, LONG):
-                await wave(tokens)  # what comes once
+                await wave(tokens)  # one-time costs
             short, long = [median([await wave(tokens) for _ in range(WAVES)]) for tokens in (SHORT, LONG)]
             beside = []
             for number in range(LONE):
@@ -106,7 +106,7 @@ async def _measure(llm: LLM) -> IngressCosts:
 
 
 class _Here:
-    """A backend of one replica, which is there already."""
+    """A backend of one replica, which runs already."""
 
     where, count, replaces_itself = "in this process", 1, False
 
@@ -120,21 +120,21 @@ class _Here:
         """Nothing to do."""
 
     def lost(self, name: str) -> None:
-        """It is not replaced."""
+        """Nothing to do: the replica is not replaced."""
 
     def adjust(self) -> None:
-        """There is one."""
+        """Nothing to do: there is always one replica."""
 
     async def roll(self, seconds: float, switch: Callable[[Member], Awaitable[None]]) -> None:
-        """It is not replaced."""
+        """Nothing to do: the replica is not replaced."""
 
     async def close(self) -> None:
-        """The host is the caller's."""
+        """Nothing to do: the caller closes the host."""
 
 
 @asynccontextmanager
 async def _ingress(host: EngineHost, model: str) -> AsyncGenerator[tuple[int, Callable[[], float]]]:
-    """An ingress before ``host``: its port, and a function that says for how many seconds its threads have worked."""
+    """An ingress before ``host``: its port, and a function for the seconds that its threads have worked."""
     settings = ServerSettings(port=0)
     listener = listen(settings)
     with tempfile.TemporaryDirectory(prefix="outrider-") as folder:
@@ -161,12 +161,12 @@ async def _ingress(host: EngineHost, model: str) -> AsyncGenerator[tuple[int, Ca
 
 
 def _seconds(thread: threading.Thread) -> float:
-    """For which a thread has been on a processor."""
+    """The processor time of a thread, in seconds."""
     return time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
 
 
 async def _first_token(port: int, prompt: str, tokens: int) -> float:
-    """Ask for a streamed answer and read all of it: seconds to its first event."""
+    """Read a streamed answer to its end; return the seconds to its first event."""
     body = {"prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "stream": True}
     data = json.dumps(body).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(data)}\r\n"

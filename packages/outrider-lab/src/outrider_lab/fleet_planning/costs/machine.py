@@ -26,7 +26,7 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 class Machine:
     """A replica's engine: the seconds of a step, and its limits.
 
-    seconds = T(rows) + overhead + per_sequence * requests + per_context_token * tokens they look back on
+    seconds = T(rows) + overhead + per_sequence * requests + per_context_token * tokens that they attend to
               - per_silent_row * rows of prompts + drafting
     """
 
@@ -34,12 +34,12 @@ class Machine:
     overhead: float = 0.0  # seconds a step
     per_sequence: float = 0.0  # seconds
     per_context_token: float = 0.0  # seconds
-    per_silent_row: float = 0.0  # seconds that a prompt's row saves, as nobody needs its logits
-    request_seconds: float = 0.0  # from the client to the router, beside the ingress's work
-    request_jitter: float = 0.0  # seconds more that chance adds to that, on average
-    response_seconds: float = 0.0  # from the end of a step to the client, likewise
-    ingress_per_request: float = 0.0  # seconds of work that others wait for: HTTP, template, tokens
-    ingress_per_token: float = 0.0  # likewise: text, an event of the stream
+    per_silent_row: float = 0.0  # seconds that a prompt's row without logits saves
+    request_seconds: float = 0.0  # from the client to the router, without the ingress's work
+    request_jitter: float = 0.0  # seconds of random delay on top of request_seconds, on average
+    response_seconds: float = 0.0  # from the end of a step to the client, without the ingress's work
+    ingress_per_request: float = 0.0  # seconds of work, one request at a time: HTTP, template, tokens
+    ingress_per_token: float = 0.0  # seconds of work, one token at a time: text, an event of the stream
     max_batch_size: int = _DEFAULTS.max_batch_size
     max_batched_tokens: int = _DEFAULTS.max_batched_tokens
     kv_tokens: int = 1 << 20
@@ -61,22 +61,22 @@ class Machine:
 
     @property
     def beside_seconds(self) -> float:
-        """Least seconds of a lone request before its first step and behind its last."""
+        """Least seconds of a lone request before its first step and after its last."""
         return self.request_seconds + self.ingress_per_request + self.ingress_per_token + self.response_seconds
 
     @cached_property
     def seconds_by_rows(self) -> list[float]:
-        """T of 0 up to ``max_batched_tokens`` rows, plus the fixed cost of a step."""
+        """Seconds of a step with 0 to ``max_batched_tokens`` rows: T(rows) plus the fixed cost."""
         return [self.overhead, *(self.target(rows) + self.overhead for rows in range(1, self.max_batched_tokens + 1))]
 
     def step_seconds(self, rows: int, sequences: int, context: float, silent: int = 0) -> float:
-        """Of a step, without drafting; ``silent`` of its rows have no logits."""
+        """Seconds of a step, without drafting; ``silent`` of its ``rows`` have no logits."""
         found = self.seconds_by_rows[rows] + self.per_sequence * sequences + self.per_context_token * context
         return max(self.seconds_by_rows[1], found - self.per_silent_row * silent) if silent else found
 
     @cached_property
     def draft_lengths(self) -> list[int]:
-        """Draft tokens of each request, by the number of requests that decode in a step."""
+        """Draft tokens for each request, by the number of requests that decode in a step."""
         draft = self.draft
         if draft is None:
             return [0] * (self.max_batch_size + 1)
@@ -85,7 +85,7 @@ class Machine:
         return [0, *(self._best_length(draft, batch) for batch in range(1, self.max_batch_size + 1))]
 
     def _best_length(self, draft: DraftModel, batch: int) -> int:
-        """The K with the most tokens a second; requests without a draft in a step add a row and a token."""
+        """The K with the most tokens a second. A request without a draft in a step adds one row and one token."""
         rates, cost = draft.rates or (0.0,), DraftCost(per_token=draft.seconds)
         rates = (*rates, *[rates[-1]] * MAX_K)[:MAX_K]
 
@@ -133,7 +133,7 @@ def from_dict(facts: Mapping[str, Any]) -> Machine:
     """A machine as ``Machine.as_dict`` or ``outrider plan --json`` describes it.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: ``facts`` has another form.
     """
     try:
         draft = facts.get("draft")
@@ -185,7 +185,7 @@ def _curve(points: Mapping[str, float]) -> LatencyCurve:
 
 
 def _recommended(facts: Mapping[str, Any]) -> DraftModel | None:
-    """The source that a plan recommends."""
+    """The draft source that a plan recommends; None for plain decoding."""
     best = facts.get("recommended")
     if not best:
         return None
@@ -199,7 +199,7 @@ def from_roofline(
     target: ModelSize, hardware: Hardware, *, alpha: float | None = None, draft: ModelSize | None = None,
     devices: int | None = None, max_batch_size: int = 256, max_batched_tokens: int = 2048,
 ) -> Machine:  # fmt: skip
-    """A replica of hardware that is not at hand, from its data sheet. ``draft`` None with an α: a free source."""
+    """A replica from a hardware's data sheet. ``draft`` None with an α: a draft source without cost."""
     needed = devices_needed(hardware, target, *([draft] if draft else []))
     together = hardware.tensor_parallel(devices or needed)
     run = Roofline(target, together, context=0)

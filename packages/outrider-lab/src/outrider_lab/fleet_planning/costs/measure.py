@@ -1,4 +1,4 @@
-"""A machine's costs, measured with the serving engine: T(n), the fixed cost of a step, and a draft source."""
+"""Measures a machine's costs with the serving engine: T(n), the fixed cost of a step, and a draft source."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from outrider_lab.fleet_planning.costs.draft_model import MAX_K, DraftModel
 from outrider_lab.fleet_planning.costs.machine import Machine
 from outrider_lab.measure import Expect, Tick, acceptance_by_position, measure_latency_curve, measure_settings
 
-SHORT = 16  # tokens of context behind which T(n) is measured
-LONG = 1024  # and the context at which the cost of looking back is
+SHORT = 16  # tokens of context at which T(n) is measured
+LONG = 1024  # tokens of context at which attention's cost is measured
 FEW_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 MANY_ROWS = (96, 128, 256)
 MOST_ROWS = (512, 1024, 2048)
@@ -110,7 +110,7 @@ def _decode(llm: LLM, batch: int) -> float:
 
 
 def _draft(llm: LLM, name: str, prompts: Sequence[list[int]], params: SamplingParams, tick: Tick) -> DraftModel:
-    """A source's cost and acceptance."""
+    """Measure a source's cost and acceptance."""
     settings = {
         "none": SpeculationParams(draft="none"),
         name: SpeculationParams(draft=name, spec_length=MAX_K),

@@ -1,4 +1,4 @@
-"""Pictures of simulated fleets."""
+"""Plots of simulated fleets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Series = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def draw(path: Path, run: Run, sizing: Sizing | None, promise: Promise) -> None:
-    """The picture of one plan: latency by the number of replicas, or how latencies are distributed."""
+    """Plot one plan: latency by the number of replicas, or without ``sizing`` the distribution of latencies."""
     if sizing is None:
         _distribution(path, run)
     else:
@@ -27,7 +27,7 @@ def draw(path: Path, run: Run, sizing: Sizing | None, promise: Promise) -> None:
 def lines(
     path: Path, panels: Sequence[tuple[str, str, str, Series]], *, log: tuple[bool, bool] = (False, False)
 ) -> None:
-    """Panels of lines side by side: title, label of x, label of y, and the lines. ``log``: whether x and y are so."""
+    """Plot panels side by side: title, label of x, label of y, lines. ``log``: whether x and y are logarithmic."""
     figure, axes = pyplot().subplots(1, len(panels), figsize=(5.0 * len(panels) + 1.0, 3.9), squeeze=False)
     for pane, (title, x, y, series) in zip(axes[0], panels, strict=True):
         for (name, points), colour, marker in zip(series.items(), COLOURS * 2, MARKERS * 2, strict=False):
@@ -80,6 +80,6 @@ def _distribution(path: Path, run: Run) -> None:
 
 
 def _save(path: Path, figure: Any) -> None:
-    """Raises OSError or ValueError (a kind of file that is not known)."""
+    """Write the figure. Raises OSError, or ValueError for an unknown kind of file."""
     figure.savefig(path)
     pyplot().close(figure)

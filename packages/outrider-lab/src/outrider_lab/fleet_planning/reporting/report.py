@@ -1,4 +1,4 @@
-"""Rates and percentiles of a simulated run."""
+"""Summarises a simulated run: rates and percentiles."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import numpy as np
 from outrider_lab.fleet_planning.simulation.run import Run
 from outrider_lab.fleet_planning.workload import Floats
 
-WARM_UP = 0.2  # of the duration: requests that come before are not counted, as caches and batches are filling
+WARM_UP = 0.2  # share of the duration whose requests are not counted, while caches and batches fill
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Of the requests that came between the warm-up and the end of arrivals. Seconds, and tokens."""
+    """Results of the requests that arrived between the warm-up and the end of arrivals. Seconds, and tokens."""
 
     replicas: int
     routing: str
     requests: int
-    request_rate: float  # a second, that came
-    request_throughput: float  # a second, that were answered
+    request_rate: float  # arrived requests a second
+    request_throughput: float  # answered requests a second
     output_throughput: float  # tokens a second
     ttft_p50: float
     ttft_p99: float
-    tpot_p50: float  # of each token of an answer but the first
+    tpot_p50: float  # time per output token, the first one excluded
     tpot_p99: float
     latency_p50: float
     latency_p99: float
-    in_system: float  # requests, on average over all of the run
-    utilization: float  # of the replicas, in the time of arrivals and answers
-    batch: float  # requests of a step
-    prefix_hit_rate: float  # of prompt tokens
+    in_system: float  # requests in the system, on average over the run
+    utilization: float  # share of the run in which replicas are busy
+    batch: float  # requests in a step, on average
+    prefix_hit_rate: float  # share of prompt tokens found in the cache
     prompt_tokens_read: int
     acceptance: float | None  # accepted ÷ drafted
     preemptions: int
@@ -42,7 +42,7 @@ class Summary:
 
     @property
     def keeps_up(self) -> bool:
-        """Whether answers come as fast as requests, within 5% and chance."""
+        """Whether the throughput is the rate of requests, up to 5% and chance."""
         return self.request_throughput >= self.request_rate * (0.95 - 2 / math.sqrt(self.requests))
 
     def as_dict(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _quantile(values: Floats, share: float) -> float:
 
 
 def table(found: Summary, name: str) -> list[str]:
-    """A run for people."""
+    """The lines of a report. ``name``: the machine's."""
     f = found
     accepted = "" if f.acceptance is None else f", {f.acceptance:.0%} of draft tokens accepted"
     trouble = f"{f.failures} failures, {f.resumed} requests resumed elsewhere, {f.preemptions} preemptions"

@@ -1,4 +1,4 @@
-"""How many replicas keep a promise: the smallest number that does, by simulation."""
+"""Finds the smallest number of replicas that keeps a promise, by simulation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_REPLICAS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """Seconds that 99% of requests do not exceed; None: whatever it is, as long as answers keep up with requests."""
+    """Limits in seconds for 99% of requests; None: no limit, but answers must keep up with requests."""
 
     latency: float | None = None
     ttft: float | None = None
@@ -37,7 +37,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Sizing:
-    """``replicas`` keep the promise, one fewer do not. ``tried``: results by number of replicas."""
+    """The least number of replicas that keeps the promise. ``tried``: results by number of replicas."""
 
     replicas: int
     run: Run
@@ -45,7 +45,7 @@ class Sizing:
 
 
 def least_work(fleet: Fleet, workload: Workload) -> float:
-    """Replicas that are busy all the time if every batch is full and every prompt's beginning is in the cache."""
+    """The replicas that decoding alone keeps busy, with full batches: a lower bound on their number."""
     m, batch = fleet.machine, fleet.machine.max_batch_size
     draft, length = m.draft, m.draft_lengths[batch]
     tokens = 1.0
@@ -57,7 +57,7 @@ def least_work(fleet: Fleet, workload: Workload) -> float:
 
 
 def _least_latency(fleet: Fleet, workload: Workload) -> float:
-    """Seconds that 99% of requests take at least, even if each is alone, its prompt cached and every draft right."""
+    """A lower bound on the p99 latency: each request alone, its prompt cached and every draft token accepted."""
     machine = fleet.machine
     tokens = 1 + (max(machine.draft_lengths) if machine.draft is not None else 0)
     steps = np.ceil(workload.outputs / tokens)
@@ -75,7 +75,7 @@ def replicas_needed(
     """The smallest number of replicas that keeps a promise, found by doubling and halving.
 
     Raises:
-        InvalidRequestError: even a replica for each request would not keep it.
+        InvalidRequestError: no number of replicas keeps the promise.
     """
     tried: dict[int, Summary] = {}
     runs: dict[int, Run] = {}

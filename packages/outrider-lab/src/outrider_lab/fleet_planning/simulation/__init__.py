@@ -1,1 +1,1 @@
-"""Replicas, their router and their ingress, event by event."""
+"""Simulates replicas, their router and their ingress, event by event."""

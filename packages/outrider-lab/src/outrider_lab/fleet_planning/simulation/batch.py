@@ -1,4 +1,4 @@
-"""Cache use of the running requests of a simulated replica, counted so that a step costs little."""
+"""The running requests of a simulated replica and their use of its cache, in counters that a step updates fast."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outrider_lab.fleet_planning.workload import Floats, Ints
 
 
 class RunningBatch:
-    """Running requests and their cache."""
+    """The running requests of a replica, and its cache."""
 
     def __init__(self, machine: Machine, progress: Progress) -> None:
         self._machine, self._progress = machine, progress
@@ -19,13 +19,13 @@ class RunningBatch:
         self.clear()
 
     def clear(self) -> None:
-        """Lose everything."""
+        """Remove all requests and cached tokens."""
         machine = self._machine
         self.cache = PrefixCache(machine.kv_tokens, machine.block_size, reuse=machine.prefix_reuse)
         self.running.count = 0
-        self.reading = 0  # requests that read a prompt
-        self.silent = 0  # requests that have no token yet
-        self.context = 0  # tokens in the cache of all running requests
+        self.reading = 0  # requests whose prompt is being read
+        self.silent = 0  # requests without a token yet
+        self.context = 0  # cached tokens of all running requests
 
     def check(self) -> None:
         """Raise AssertionError unless cache and counts agree with requests and segments."""
@@ -38,9 +38,9 @@ class RunningBatch:
             raise AssertionError(f"{self.reading} reading: {running.pending}")
 
     def enter(self, request: int, *, received: bool, taken: int) -> tuple[int, int] | None:
-        """Start a request behind ``taken`` tokens of the step: its chunk, and tokens found in the cache.
+        """Start a request after ``taken`` tokens of the step: its chunk, and tokens found in the cache.
 
-        None where memory is short. ``received``: the cache of all its tokens but the last came from elsewhere.
+        None if memory is short. ``received``: another replica sent the cache of all its tokens but the last.
         """
         workload = self._progress.workload
         left = int(workload.outputs[request]) - int(self._progress.produced[request])
@@ -62,7 +62,7 @@ class RunningBatch:
         return chunk, shared
 
     def push_out(self) -> int:
-        """The last in rank gives up its place."""
+        """Remove the request of the last rank, and return it."""
         place = self.running.count - 1
         request = int(self.running.id[place])
         self.reading -= int(self.running.pending[place] > 1)
@@ -77,7 +77,10 @@ class RunningBatch:
         self.cache.own += tokens
 
     def read(self, tokens: Ints, emits: Mask) -> tuple[int, int]:
-        """Move on in prompts; those that end are offered for reuse. Tokens read, and those that emit left out."""
+        """Advance the prompts, and publish those that end.
+
+        Returns the tokens read, and the same without the last token of prompts that end.
+        """
         running = self.running
         reads = running.pending > 1
         moved = np.where(reads, tokens - emits, 0)
@@ -88,7 +91,7 @@ class RunningBatch:
         return int(tokens[reads].sum()), int(moved.sum())
 
     def speak(self, emits: Mask, seen: Floats) -> None:
-        """Note the first tokens of the requests that have had none. ``seen``: seconds, of those that emit."""
+        """Record the times of first tokens. ``seen``: the time of each request that emits."""
         if self.silent:
             spoken = self.running.id[emits]
             new = np.isnan(self._progress.first[spoken])
@@ -96,13 +99,13 @@ class RunningBatch:
             self.silent -= int(new.sum())
 
     def leave(self, gone: Mask) -> None:
-        """Requests give up their places."""
+        """Remove the requests of ``gone``."""
         for place in np.flatnonzero(gone).tolist():
             self._release(place)
         self.running.keep(~gone)
 
     def _release(self, place: int) -> None:
-        """Release a request's cache; its last segment, grown by the answer, stays findable."""
+        """Release a request's cache; its last segment, grown by the answer, can be found by later requests."""
         running, workload = self.running, self._progress.workload
         request, prompt = int(running.id[place]), int(workload.prompts[running.id[place]])
         context = int(running.total[place] - running.left[place] - running.pending[place])

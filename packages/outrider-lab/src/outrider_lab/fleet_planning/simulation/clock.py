@@ -6,11 +6,11 @@ import heapq
 from collections.abc import Callable
 
 Act = Callable[[float], None]
-"""What happens; it is told the time."""
+"""The action of an event, called with its time in seconds."""
 
 
 class Clock:
-    """Things happen at their time; those of one time in the order in which they were planned."""
+    """A queue of events by time; events of the same time happen in the order in which they were planned."""
 
     def __init__(self) -> None:
         self._events: list[tuple[float, int, Act]] = []
@@ -22,10 +22,10 @@ class Clock:
 
     @property
     def next(self) -> float:
-        """Seconds at which the next thing happens."""
+        """The time of the next event; infinity if there is none."""
         return self._events[0][0] if self._events else float("inf")
 
     def step(self) -> None:
-        """Have the next thing happen."""
+        """Make the next event happen."""
         when, _, act = heapq.heappop(self._events)
         act(when)

@@ -1,4 +1,4 @@
-"""Simulated machines that only draft, for all replicas."""
+"""Simulated machines that only draft, for all replicas of a fleet."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from outrider_lab.fleet_planning.costs.machine import Machine
 from outrider_lab.fleet_planning.simulation.clock import Clock
 
 Asked = tuple[int, list[int]]
-"""A replica, and those of its requests that want drafts."""
+"""A replica's number, and its requests that need drafts."""
 
 
 class DraftPool:
-    """All waiting jobs are drafted as one batch when a machine is free."""
+    """Drafting machines and their queue; a free machine drafts for all waiting requests as one batch."""
 
     def __init__(
         self, machines: int, machine: Machine, delay: float, clock: Clock, deliver: Callable[[Asked, float], None]
     ) -> None:
-        """``delay``: seconds that a message takes, there or back. ``deliver``: told when drafts are back."""
+        """``delay``: seconds of a message in one direction. ``deliver``: called when drafts arrive at their replica."""
         self._delay, self._machine = delay, machine
         self._clock, self._deliver = clock, deliver
         self._idle = machines
         self._waiting: list[Asked] = []
-        self.busy = 0.0  # seconds
+        self.busy = 0.0  # seconds of all machines
 
     def ask(self, asked: Asked, now: float) -> None:
-        """Queue a replica's requests for drafts."""
+        """Send a replica's requests to the pool."""
         self._clock.at(now + self._delay, partial(self._arrive, asked))
 
     def _arrive(self, asked: Asked, now: float) -> None:
@@ -34,7 +34,7 @@ class DraftPool:
         self._begin(now)
 
     def _begin(self, now: float) -> None:
-        """Start batches on the machines that are free."""
+        """Start batches on the free machines."""
         draft = self._machine.draft
         assert draft is not None
         while self._waiting and self._idle:

@@ -1,4 +1,4 @@
-"""The process that all requests and tokens of a simulated fleet pass: HTTP, tokenizer, text, events."""
+"""The simulated ingress, which all requests and tokens of a fleet pass: HTTP, tokenizer, text, events."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from outrider_lab.fleet_planning.workload import Floats
 
 
 class Ingress:
-    """One thing after another, as they come. Calls are in order of time.
+    """A queue of requests and tokens, worked on one after another. Calls are in order of time.
 
     ::
 
         time     ----- request ---- tokens of a step ------- request ->
         works         [======]     [==][==][==]             [======]
-                             ^ is routed  ^ each is seen behind those before it
+                             ^ is routed  ^ each token is sent after those before it
     """
 
     def __init__(self, machine: Machine, rng: np.random.Generator) -> None:
         self._machine, self._rng = machine, rng
-        self._free = 0.0  # seconds at which it has done all that has come
+        self._free = 0.0  # time at which all work so far is done
 
     def take(self, now: float) -> float:
-        """Seconds at which a request that comes now reaches the router."""
+        """The time at which a request that arrives at ``now`` reaches the router."""
         self._free = max(self._free, now) + self._machine.ingress_per_request
         jitter = self._machine.request_jitter
         late = float(self._rng.exponential(jitter)) if jitter else 0.0
         return self._free + self._machine.request_seconds + late
 
     def relay(self, now: float, tokens: int) -> Floats:
-        """Seconds at which each token of a step that ends now is with its client: float64 [tokens]."""
+        """The times at which the tokens of a step that ends at ``now`` reach their clients: float64 [tokens]."""
         each = self._machine.ingress_per_token
         start = max(self._free, now)
         self._free = start + each * tokens

@@ -1,7 +1,7 @@
-"""Which tokens a simulated step computes: as ``engine.scheduler`` plans it for the requests of one tenant.
+"""Plans the tokens of simulated steps, as ``engine.scheduler`` does for the requests of one tenant.
 
-Decoding requests come first, then their drafts, then prompts chunk by chunk, then waiting requests, then drafts behind
-prompts that end in the step. A step costs a few operations on arrays, however many requests it has.
+Decoding requests come first, then their drafts, then prompts chunk by chunk, then waiting requests, then drafts after
+prompts that end in the step. A step takes a few operations on arrays, for any number of requests.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from outrider_lab.fleet_planning.workload import Ints
 class Step:
     """One step's plan; arrays are [running requests]."""
 
-    work: float  # seconds, on a machine of its own
+    work: float  # seconds at full speed
     sequences: int
-    tokens: Ints | None  # pending ones that are computed; None: each request decodes
-    drafts: Ints | None  # None: nobody drafts
+    tokens: Ints | None  # pending tokens to compute; None: each request decodes
+    drafts: Ints | None  # draft tokens; None: no drafts
 
 
 class Planner:
-    """Plans steps of a batch, and has the requests that wait for a place in it."""
+    """Plans steps of a batch, and keeps the requests that wait for a place in it."""
 
     def __init__(self, machine: Machine, batch: RunningBatch, rng: np.random.Generator) -> None:
         self._machine, self._batch, self._rng = machine, batch, rng
@@ -38,12 +38,12 @@ class Planner:
         self.clear()
 
     def clear(self) -> None:
-        """Nobody waits."""
+        """Remove all waiting requests."""
         self.waiting: deque[int] = deque()
-        self.received: set[int] = set()  # waiting requests whose cache came from elsewhere
+        self.received: set[int] = set()  # waiting requests whose cache another replica sent
 
     def plan(self, now: float) -> Step | None:
-        """The next step; None if there is nothing to do before drafts come from elsewhere."""
+        """The next step; None if there is no work before drafts arrive from the pool."""
         batch, before = self._batch, self.preemptions
         while not batch.cache.make_room(batch.running.count - batch.reading):
             self._preempt()
@@ -54,14 +54,14 @@ class Planner:
         return self._mixed(now, before)
 
     def _mixed(self, now: float, preemptions: int) -> Step | None:
-        """A step in which requests do different things. ``preemptions``: of all earlier steps."""
+        """A step with prompts, drafts or new requests. ``preemptions``: their number before this step."""
         decoding = self._decoding(now)
         tokens: Ints = decoding.astype(np.int64)
         drafts = self._drafts(decoding, int(np.count_nonzero(decoding)))
         again = self._batch.reading > 0
         if self._batch.reading:
             tokens, drafts = self._read(tokens, drafts)
-        if self.waiting and self.preemptions == preemptions:  # who was pushed out must not come straight back
+        if self.waiting and self.preemptions == preemptions:  # a preempted request must not return in the same step
             added = self._admit(int(tokens.sum() + drafts.sum()))
             tokens, drafts = np.append(tokens, added), np.append(drafts, np.zeros_like(added))
             again = again or len(added) > 0
@@ -74,9 +74,9 @@ class Planner:
         return Step(self._work(tokens, drafts), int(np.count_nonzero(tokens)), tokens, drafted)
 
     def _decoding(self, now: float) -> Mask:
-        """Which running requests decode in this step.
+        """For each running request, whether it decodes in this step.
 
-        Of those that get drafts from elsewhere, half at most, so that the drafts of the others come meanwhile.
+        With a draft pool at most half of them do, so that the drafts of the others arrive meanwhile.
         """
         running = self._batch.running
         decoding: Mask = running.pending == 1
@@ -89,7 +89,7 @@ class Planner:
         return chosen
 
     def _drafts(self, asking: Mask, taken: int, given: Ints | None = None) -> Ints:
-        """Draft tokens beyond those ``given`` before, as far as budget and memory go behind ``taken`` tokens."""
+        """Draft tokens besides ``given`` ones, within the budget and memory left after ``taken`` tokens."""
         draft, length = self._machine.draft, self._machine.draft_lengths[int(np.count_nonzero(asking))]
         if draft is None or not length:
             return np.zeros(len(asking), np.int64)
@@ -104,7 +104,7 @@ class Planner:
         return share_budget(wanted, self._machine.max_batched_tokens - taken, cache.free - taken)
 
     def _read(self, tokens: Ints, drafts: Ints) -> tuple[Ints, Ints]:
-        """Give prompts that are being read their chunks, in order of rank, preempting others where memory is short."""
+        """Give chunks to prompts that are being read, by rank; preempt other requests if memory is short."""
         running, cache = self._batch.running, self._batch.cache
         budget = self._machine.max_batched_tokens - int(tokens.sum() + drafts.sum())
         for place in np.flatnonzero(running.pending > 1).tolist():
@@ -120,7 +120,7 @@ class Planner:
         return tokens, drafts
 
     def _admit(self, taken: int) -> Ints:
-        """Start waiting requests in order while places, memory and budget last; their chunks."""
+        """Start waiting requests in order while places, memory and budget last; return their chunks."""
         chunks: list[int] = []
         while self.waiting and taken < self._machine.max_batched_tokens:
             if self._batch.running.count == self._machine.max_batch_size:
@@ -138,7 +138,7 @@ class Planner:
         return np.array(chunks, dtype=np.int64)
 
     def _preempt(self) -> None:
-        """The last in rank gives up its place, and waits before all others."""
+        """Move the request of the last rank to the front of the waiting ones."""
         self.waiting.appendleft(self._batch.push_out())
         self.preemptions += 1
 

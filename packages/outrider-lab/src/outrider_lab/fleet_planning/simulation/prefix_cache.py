@@ -1,4 +1,4 @@
-"""A replica's cache in a simulation: tokens held by running requests, and beginnings that later ones find again."""
+"""A replica's cache in a simulation: tokens of running requests, and prefixes for later requests."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from outrider_lab.fleet_planning.workload import Segment
 
 
 class PrefixCache:
-    """Counts tokens, not rows. Unused blocks are dropped one by one, the least recently used first.
+    """The number of tokens in a cache. Unused blocks are dropped one by one, the least recently used first.
 
     ::
 
         capacity  [ own: rows of running requests | shared: published segments, used or kept for later | free ]
 
-    A segment is dropped from its end, as a prefix outlives its continuations.
+    A segment is dropped from its end, so that a prefix stays longer than its continuations.
     """
 
     def __init__(self, capacity: int, block: int, *, reuse: bool = True) -> None:
@@ -27,15 +27,15 @@ class PrefixCache:
 
     @property
     def free(self) -> int:
-        """Tokens that can be had without dropping anything."""
+        """Tokens of room without dropping blocks."""
         return self.capacity - self.own - self.shared
 
     def held(self) -> Iterator[Segment]:
-        """Segments that are here, and how many of their tokens."""
+        """The cached segments, and the number of their tokens."""
         return iter(self._held.items())
 
     def match(self, segments: Sequence[Segment]) -> int:
-        """Tokens at the beginning of a prompt that are here, in whole blocks."""
+        """The number of leading prompt tokens in the cache, in whole blocks."""
         found = 0
         for name, tokens in segments:
             here = self._held.get(name, 0)
@@ -63,7 +63,7 @@ class PrefixCache:
                 self._held.move_to_end(name)
 
     def publish(self, segments: Sequence[Segment]) -> int:
-        """Offer a request's rows for reuse, in whole blocks; how many of its own tokens are shared ones now."""
+        """Offer a request's tokens for reuse, in whole blocks; return the number that moved from own to shared."""
         moved = 0
         if self._reuse:
             for name, tokens in segments:
@@ -76,7 +76,7 @@ class PrefixCache:
         return moved
 
     def make_room(self, tokens: int) -> bool:
-        """Drop unused blocks until ``tokens`` are free; False if all were dropped and the room does not suffice."""
+        """Drop unused blocks until ``tokens`` are free; False if the room does not suffice."""
         missing = tokens - self.free
         looked = 0
         while missing > 0 and looked < len(self._held):
@@ -96,7 +96,7 @@ class PrefixCache:
         return missing <= 0
 
     def check(self) -> None:
-        """Raise AssertionError unless own and shared tokens fit and add up."""
+        """Raise AssertionError unless own and shared tokens fit, and the segments hold the shared ones."""
         if self.shared != sum(self._held.values()) or min(self.own, self.free) < 0:
             raise AssertionError(
                 f"{self.own} own and {self.shared} shared tokens of {self.capacity}, but segments hold "

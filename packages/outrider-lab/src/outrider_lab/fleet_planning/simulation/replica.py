@@ -13,12 +13,10 @@ from outrider_lab.fleet_planning.simulation.planner import Planner, Step
 from outrider_lab.fleet_planning.simulation.running import Mask, Progress
 from outrider_lab.fleet_planning.workload import Floats, Ints, Segment
 
-OVERLAP = (
-    4  # tokens that a request says again on the replica where it goes on (``outrider_fleet.messages.remote_sequence``)
-)
+OVERLAP = 4  # tokens that a request generates again on its next replica (``outrider_fleet.messages.remote_sequence``)
 
 Relay = Callable[[float, int], Floats]
-"""When each of some tokens that a step gave is with its client: seconds, float64 [tokens]."""
+"""The times at which tokens of a step that ends at some time reach their clients: float64 [tokens], seconds."""
 
 
 def _at_once(now: float, tokens: int) -> Floats:
@@ -30,32 +28,32 @@ class Counts:
     """Counters of a replica."""
 
     steps: int = 0
-    busy: float = 0.0  # seconds of work, on a machine of its own
+    busy: float = 0.0  # seconds of work at full speed
     read: int = 0  # prompt tokens computed
     reused: int = 0  # prompt tokens found in the cache
     drafted: int = 0
     accepted: int = 0
-    sequences: int = 0  # over all steps
+    sequences: int = 0  # requests in steps, summed over all steps
     preemptions: int = 0
 
 
 @dataclass(frozen=True)
 class Ended:
-    """Outcome of a step's requests."""
+    """Requests that leave a batch or wait after a step."""
 
     done: list[int]  # answered
-    handed_on: list[int]  # read here, to be decoded elsewhere
-    drafting: list[int]  # that wait for drafts from elsewhere now
+    handed_on: list[int]  # prompt read here, to be decoded on another replica
+    drafting: list[int]  # waiting for drafts from the pool
 
 
 class Replica:
-    """Requests waiting and running on one machine. ``begin`` and ``end`` enclose a step; the caller has the clock."""
+    """Waiting and running requests of one engine. ``begin`` and ``end`` enclose a step; the caller keeps the time."""
 
     def __init__(self, number: int, machine: Machine, progress: Progress, rng: np.random.Generator) -> None:
         self.number, self.machine = number, machine
-        self.name = f"r{number}"  # as a router knows it; one that has been away comes back with another
+        self.name = f"r{number}"  # for the router; a restarted replica has another name
         self.alive = True
-        self.only_reads = False  # prompts, for other replicas that decode
+        self.only_reads = False  # a prefill replica: others decode its requests
         self._counts = Counts()
         self._progress, self._rng = progress, rng
         self._batch = RunningBatch(machine, progress)
@@ -79,18 +77,18 @@ class Replica:
         self._planner.remote_drafts = value
 
     def held(self) -> Iterator[Segment]:
-        """Prefixes that later prompts would find in the cache."""
+        """The cached segments that later prompts can reuse."""
         return self._batch.cache.held()
 
     def add(self, request: int, *, received: bool = False) -> None:
-        """Queue a request; ``received``: with the cache of all its tokens but the last."""
+        """Queue a request. ``received``: with the cache of all its tokens but the last."""
         self._planner.waiting.append(request)
         self.load += 1
         if received:
             self._planner.received.add(request)
 
     def lose_all(self) -> list[int]:
-        """The machine dies with all that it held; the requests that were here, in order of rank."""
+        """Clear the replica after a failure, and return its requests in order of rank."""
         running = self.running
         said = self._progress.workload.outputs[running.id] - running.left
         self._progress.produced[running.id] = np.maximum(0, said - OVERLAP)
@@ -107,7 +105,7 @@ class Replica:
             raise AssertionError(f"{self.load} in all: {self.running.id} run, {self._planner.waiting} wait")
 
     def begin(self, now: float) -> Step | None:
-        """Plan a step; None if there is nothing to do before drafts come from elsewhere."""
+        """Plan a step; None if there is no work before drafts arrive from the pool."""
         self.step = self._planner.plan(now) if self.load else None
         return self.step
 
@@ -141,21 +139,21 @@ class Replica:
         return self._leave(emits, seen)
 
     def drafted(self, requests: list[int], now: float) -> None:
-        """Drafts for requests have come."""
+        """Record that drafts for ``requests`` have arrived."""
         self.running.ready[np.isin(self.running.id, requests)] = now
 
     def _accepted(self, drafts: Ints) -> Ints:
-        """Accepted tokens of each draft."""
+        """Random numbers of accepted tokens, one for each draft."""
         assert self.machine.draft is not None
         depth = np.searchsorted(self.machine.draft.refusal, self._rng.random(len(drafts)))
         return np.minimum(depth, drafts)
 
     def _leave(self, emits: Mask | None, seen: Floats) -> Ended:
-        """Take out the requests that end here.
+        """Remove the requests that end with this step.
 
         Args:
-            emits: those that the step gave tokens; None: all.
-            seen: seconds at which each of those has them.
+            emits: the requests with tokens in this step; None: all.
+            seen: for each of those, the time at which its client has them.
         """
         running = self.running
         answered = running.left == 0
@@ -175,12 +173,12 @@ class Replica:
 
 @dataclass(frozen=True)
 class Failures:
-    """Failures without memory: a replica that has run for long is no more likely to die than a new one."""
+    """Failures without memory: their times are exponentially distributed."""
 
     mtbf: float | None  # seconds between two failures of a replica, on average; None: none
-    restart: float  # seconds that it is away
+    restart: float  # seconds until a failed replica is back
     rng: np.random.Generator
 
     def next(self, now: float) -> float | None:
-        """Seconds at which a replica that runs from ``now`` on dies."""
+        """The time at which a replica that starts at ``now`` fails; None: never."""
         return None if self.mtbf is None else now + float(self.rng.exponential(self.mtbf))

@@ -1,4 +1,4 @@
-"""A fleet's own policies (``outrider_fleet.ingress.routing``), asked about simulated requests and replicas."""
+"""Routes simulated requests by a fleet's own policies (``outrider_fleet.ingress.routing``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["PERIOD", "Routing", "policy_name"]
 
 
 def policy_name(name: str) -> PolicyName:
-    """Raises InvalidRequestError for an unknown policy."""
+    """``name``, checked. Raises InvalidRequestError for an unknown policy."""
     if name not in POLICIES:
         raise InvalidRequestError(unknown("routing", name, POLICIES), param="routing")
     return name  # type: ignore[return-value]  # it is one of them
@@ -25,7 +25,7 @@ def policy_name(name: str) -> PolicyName:
 
 @dataclass
 class _Seen:
-    """A segment that a router has been told of."""
+    """A segment of a routed request."""
 
     number: int
     start: int  # tokens of a prompt before it
@@ -40,9 +40,9 @@ class _Seen:
 
 
 class Routing:
-    """One policy, and the reports that it receives.
+    """A router of one policy, with the reports that it receives.
 
-    The names of a prompt's blocks stand for their tokens. A block belongs to the segment that its last token is in::
+    A prompt's blocks have names in place of digests of their tokens. A block belongs to the segment of its last token::
 
         segments  | system: 40 tokens | talk: 50 tokens     |
         blocks    | 0:0     | 0:1     | 1:2 | 1:3 | 1:4     |      segment : place in the prompt
@@ -65,7 +65,7 @@ class Routing:
         self._router.report(replica.name, self._held(replica))
 
     def forget(self, name: str) -> None:
-        """A replica has died."""
+        """Forget a dead replica."""
         self._router.forget(name)
 
     def _job(self, request: int) -> Job:

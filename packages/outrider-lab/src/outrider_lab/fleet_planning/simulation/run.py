@@ -1,4 +1,4 @@
-"""Input and result of a simulation."""
+"""A simulation's input and result."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Fleet:
     machine: Machine
     replicas: int = 1
     routing: str = "prefix"
-    cores: int | None = None  # that all replicas share; None: each has a machine of its own
-    speeds: Sequence[float] = ()  # of each replica by the number that are busy, where that was measured
-    draft_machines: int = 0  # that draft for all replicas
+    cores: int | None = None  # cores that all replicas share; None: each replica has its own machine
+    speeds: Sequence[float] = ()  # speed of each replica by the number of busy ones, if measured
+    draft_machines: int = 0  # machines that draft for all replicas
     network_delay: float = 0.0  # seconds, one way, between machines
-    prefill_replicas: int = 0  # that only read prompts
-    transfer_bandwidth: float = 12.5e9  # bytes a second of cache from those to the others
+    prefill_replicas: int = 0  # replicas that only read prompts
+    transfer_bandwidth: float = 12.5e9  # bytes of cache a second from prefill replicas to the others
     mtbf: float | None = None  # seconds between two failures of a replica, on average
-    restart: float = 60.0  # seconds a failed replica is away
-    kills: Sequence[tuple[float, int]] = ()  # seconds, and which replica dies then, besides
+    restart: float = 60.0  # seconds until a failed replica is back
+    kills: Sequence[tuple[float, int]] = ()  # additional failures: time in seconds, and the replica
 
     def __post_init__(self) -> None:
         for name in ("replicas", "cores", "mtbf", "restart", "transfer_bandwidth"):
@@ -51,9 +51,9 @@ class Run:
     arrived: Floats
     first: Floats
     finished: Floats
-    counts: Sequence[Counts]  # of each replica, then of each that only reads
-    resumed: int  # requests that went on elsewhere after a failure
+    counts: Sequence[Counts]  # of each decoding replica, then of each prefill replica
+    resumed: int  # requests that continued on another replica after a failure
     failures: int
-    end: float  # seconds, of the last answer
+    end: float  # time of the last answer
     waiting: float  # requests in the system, integrated over time
     draft_busy: float  # seconds of all draft machines

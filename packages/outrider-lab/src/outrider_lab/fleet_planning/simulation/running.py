@@ -1,4 +1,4 @@
-"""The running requests of a simulated replica, in order of rank, and the outcome of all requests."""
+"""The running requests of a simulated replica, in order of rank, and the progress of all requests."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Mask = NDArray[np.bool_]
 
 @dataclass
 class Progress:
-    """How far the requests of a workload are, wherever they are. Arrays are [requests]."""
+    """Progress of a workload's requests on all replicas. Arrays are [requests]."""
 
     workload: Workload
-    produced: Ints  # tokens of the answer, when the request last lost its place
-    first: Floats  # seconds at which the first token was there
-    finished: Floats
+    produced: Ints  # tokens of the answer when the request last left a batch
+    first: Floats  # time of the first token in seconds; NaN before it
+    finished: Floats  # time of the last token in seconds; NaN before it
 
     @classmethod
     def of(cls, workload: Workload) -> Progress:
@@ -28,16 +28,16 @@ class Progress:
 
 
 class Running:
-    """Arrays with a place for each running request. Those behind ``count`` mean nothing.
+    """Arrays with a place for each running request; the first ``count`` places are used.
 
     ::
 
         id       12  15  31      the workload's number of the request
         total   390 300 776      tokens of prompt and answer
-        left     40  90  64      tokens of the answer to come
-        pending   1   1 700      known tokens that are not in the cache yet; 1: it decodes
-        shared  256 200   0      tokens in the cache that others may use too
-        ready    .0  .0  .0      seconds at which a draft from elsewhere is there
+        left     40  90  64      tokens of the answer still to generate
+        pending   1   1 700      known tokens that are not in the cache yet; 1: decoding
+        shared  256 200   0      tokens in the cache that other requests may share
+        ready    .0  .0  .0      time at which a draft from the pool arrives
 
     The cache holds ``total - left - pending`` tokens of a request.
     """
@@ -73,17 +73,17 @@ class Running:
 
     @property
     def context(self) -> Ints:
-        """Tokens in the cache."""
+        """Cached tokens of each request."""
         return self.total - self.left - self.pending
 
     def add(self, request: int, total: int, left: int, pending: int, shared: int) -> None:
-        """A request gets the last place."""
+        """Add a request at the last place."""
         self._ints[:, self.count] = request, total, left, pending, shared
         self._ready[self.count] = 0.0
         self.count += 1
 
     def keep(self, stay: Mask) -> None:
-        """Take out the others; the order stays."""
+        """Remove the requests outside ``stay``; the order stays."""
         kept = int(np.count_nonzero(stay))
         self._ints[:, :kept] = self._ints[:, : self.count][:, stay]
         self._ready[:kept] = self._ready[: self.count][stay]
@@ -91,11 +91,11 @@ class Running:
 
 
 def share_budget(wanted: Ints, budget: int, room: int) -> Ints:
-    """Draft tokens of each request, as ``engine.scheduler`` grants them: some each in turn, the first in rank first.
+    """Draft tokens granted to each request, as by ``engine.scheduler``: a few to each in turn, by rank.
 
     Args:
-        budget: tokens that the step may still have.
-        room: tokens that memory has place for.
+        budget: tokens left of the step.
+        room: tokens left in memory.
     """
     if wanted.sum() <= min(budget, room):
         return wanted

@@ -1,4 +1,4 @@
-"""A simulated fleet: requests arrive, are routed, step by step answered, and go on elsewhere when a replica dies."""
+"""Simulates a fleet: requests arrive, are routed and answered step by step, and continue elsewhere after a failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TICK = 1000  # requests between two reports of progress
 
 
 class _Simulation:
-    """One run; future events are planned with the clock."""
+    """One run. ``_clock`` has the future events."""
 
     def __init__(self, fleet: Fleet, workload: Workload, seed: int, tick: Callable[[str, int], None]) -> None:
         self._fleet, self._workload, self._tick = fleet, workload, tick
@@ -44,8 +44,8 @@ class _Simulation:
         self._routing = Routing(policy_name(fleet.routing), workload, int(route.integers(1 << 30)))
         self._failures = Failures(fleet.mtbf, fleet.restart, fail)
         self._arrived = np.full(len(workload), np.nan)
-        self._followers: dict[int, int] = {}  # by the request whose end they wait for
-        self._stranded: list[int] = []  # that no replica lives for
+        self._followers: dict[int, int] = {}  # waiting requests, by the request whose end they wait for
+        self._stranded: list[int] = []  # requests without a living replica
         self._names = total  # given to replicas so far
         self._resumed = self._failed = self._done = self._inside = 0
         self._area = self._now = 0.0
@@ -89,14 +89,14 @@ class _Simulation:
         self._when(self._ingress.take(now), now, partial(self._route, request))
 
     def _when(self, when: float, now: float, act: Act) -> None:
-        """Have something happen: at once, where that is now."""
+        """Plan ``act`` for ``when``, or call it at once if that is now."""
         if when > now:
             self._clock.at(when, act)
         else:
             act(now)
 
     def _route(self, request: int, now: float) -> None:
-        """Give a request that is new, or that a failure has sent back, to a replica."""
+        """Give a request, new or lost in a failure, to a replica."""
         living = [replica for replica in self._readers or self._decoders if replica.alive]
         if not living:
             self._stranded.append(request)
@@ -112,7 +112,7 @@ class _Simulation:
         self._clock.at(now + PERIOD, self._report)
 
     def _start(self, replica: Replica, now: float) -> None:
-        """Begin a replica's next step, unless it is in one or has nothing to do."""
+        """Begin a replica's next step, unless it runs one or has no work."""
         if replica.step is not None or not replica.alive:
             return
         step = replica.begin(now)
@@ -150,7 +150,7 @@ class _Simulation:
             self._arrive(self._followers.pop(request), now)
 
     def _hand_on(self, request: int, now: float) -> None:
-        """A prompt was read: its cache goes to a replica that decodes."""
+        """Send the cache of a read prompt to a replica that decodes."""
         size = float(self._workload.prompts[request]) * self._fleet.machine.kv_bytes_per_token
         delay = self._fleet.network_delay + size / self._fleet.transfer_bandwidth
         self._clock.at(now + delay, partial(self._receive, request))
@@ -165,13 +165,13 @@ class _Simulation:
         self._start(replica, now)
 
     def _deliver(self, asked: Asked, now: float) -> None:
-        """Drafts have come."""
+        """Give drafts from the pool to the replica that asked for them."""
         replica = self._all[asked[0]]
         replica.drafted(asked[1], now)
         self._start(replica, now)
 
     def _fail(self, replica: Replica, now: float) -> None:
-        """A replica dies; its requests go on elsewhere behind the tokens that they have."""
+        """Let a replica die; its requests continue on other replicas after their tokens so far."""
         if not replica.alive:
             return
         self._failed += 1
