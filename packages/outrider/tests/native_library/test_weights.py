@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quantize
+from gguf import GGMLQuantizationType, quantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from outrider.weights.files.layout import expected_shapes
 from outrider.weights.hf_config.config import parse_config
 from outrider_torch.kernels.native_tensors import pack_tensor
 from tests.arrays import randn
-from tests.native_library.blocks import block_inputs, numbers, random_rows
+from tests.native_library.blocks import block_inputs, block_size, numbers, random_rows
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
 QUANTISED = ("q8_0", "q4_0", "q4_1")
@@ -50,6 +50,7 @@ BITS = {
     **{"Q4_0": 4.5, "Q4_1": 5.0, "Q5_0": 5.5, "Q5_1": 6.0, "Q8_0": 8.5, "F32": 32, "F16": 16, "BF16": 16},
     **{"Q2_K": 2.625, "Q3_K": 3.5625, "Q4_K": 4.625, "Q5_K": 5.625, "Q6_K": 6.5625},
     **{"IQ4_NL": 4.5, "IQ4_XS": 4.3125, "MXFP4": 4.25, "NVFP4": 4.5, "TQ1_0": 2.0625, "TQ2_0": 2.0625},
+    **{"Q1_0": 1.125, "Q2_0": 2.25},
     **dict.fromkeys(("IQ1_S", "IQ2_XXS", "IQ3_XXS", "IQ3_S"), 4.3125),
     **dict.fromkeys(("IQ1_M", "IQ2_XS", "IQ2_S"), 4.5625),
 }
@@ -59,7 +60,7 @@ BITS = {
 @pytest.mark.parametrize("kind", GGUF_TYPES)
 def test_memory_is_that_of_the_file(kind: str) -> None:
     """Within 4 %, but for the types whose grids are looked up when they are packed, and for TQ1_0's base 3."""
-    block, size = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
+    block, size = block_size(kind)
     memory = pack(stored(kind, 16, 512)).struct.panel_bytes * 8 / (16 * 512)
     assert memory == BITS[kind]
     if not kind.startswith(("IQ1", "IQ2", "IQ3", "TQ1")):

@@ -17,7 +17,7 @@ __all__ = ["GGUF_TYPES", "CodeTable", "StoredTensor", "code_table"]
 GGUF_TYPES: tuple[str, ...] = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
     *("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS"),
-    *("TQ1_0", "TQ2_0", "MXFP4", "NVFP4"),
+    *("TQ1_0", "TQ2_0", "MXFP4", "NVFP4", "Q1_0", "Q2_0"),
 )
 """Types of tensors that the native library unpacks, by their GGUF names."""
 

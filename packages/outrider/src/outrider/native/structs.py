@@ -16,6 +16,7 @@ class WeightStruct(ctypes.Structure):
             for name in ("layout", "bits", "group", "scales", "has_minimum", "has_table", "first")
         ),
         ("unit", ctypes.c_float),
+        *((name, ctypes.c_int32) for name in ("super_block", "reserved")),
         *((name, ctypes.c_int64) for name in ("outputs", "inputs", "groups", "panel_bytes")),
         *((name, ctypes.c_void_p) for name in ("panels", "bias")),
         ("values", ctypes.c_int8 * 16),

@@ -11,6 +11,7 @@ FORCE_INLINE quad plane_of_step(const uint8_t *plane, const int s, const int bit
 FORCE_INLINE quad codes_of_step(const uint8_t *codes, const int s, const int bits) {
     const int low = bits >= 4 ? 4 : bits >= 2 ? 2 : 1, high = bits - low, steps = high ? 8 / high : 1;
     if (bits == 8) return quad_load(codes + 64 * s);
+    if (bits == 1) return quad_bits(quad_load(codes), s - 1, 2);
     quad q = plane_of_step(codes, s, low);
     if (!high) return q;
     quad upper = quad_load(codes + 64 * low + 64 * (s / steps));

@@ -13,7 +13,8 @@ typedef struct {
 static const place places[] = {
     WHOLE(outrider_weight), FIELD(outrider_weight, layout), FIELD(outrider_weight, bits),
     FIELD(outrider_weight, group), FIELD(outrider_weight, scales), FIELD(outrider_weight, has_minimum),
-    FIELD(outrider_weight, has_table), FIELD(outrider_weight, first), FIELD(outrider_weight, unit),
+    FIELD(outrider_weight, has_table), FIELD(outrider_weight, first), FIELD(outrider_weight, unit), FIELD(outrider_weight, super_block),
+    FIELD(outrider_weight, reserved),
     FIELD(outrider_weight, outputs), FIELD(outrider_weight, inputs), FIELD(outrider_weight, groups),
     FIELD(outrider_weight, panel_bytes), FIELD(outrider_weight, panels), FIELD(outrider_weight, bias),
     FIELD(outrider_weight, values),

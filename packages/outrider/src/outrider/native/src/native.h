@@ -57,8 +57,8 @@ enum outrider_layout {
     OUTRIDER_CODES = 3 /* panel: scales of groups of inputs, then integer codes */
 };
 
-/* How the scales and minima of groups are stored. With K-quants, a super-block of 256 inputs has a float16 for each
- * output, which is multiplied by a small integer of each group: that product is exact in float32. */
+/* How the scales and minima of groups are stored. A super-block of several groups has a float16 for each output; with
+ * K-quants it is multiplied by a small integer of each group: that product is exact in float32. */
 enum outrider_scales {
     OUTRIDER_SCALES_F16 = 0,       /* each group: scales [16] float16; minima [16] float16 */
     OUTRIDER_SCALES_BLOCK_F16 = 1, /* each super-block: scales [16] float16, of all its groups */
@@ -76,7 +76,7 @@ enum outrider_scales {
  *
  *     [b / 8 * 8][16][4]    byte [v][o][i]: b bits of input 4 s + i of output o for each s = v * 8 / b + k, at bit b k
  *
- * with planes of 1, 2, 4, 2 + 1, 4 + 1, 4 + 2 and 8 bits. A number is  scale * value + minimum,  where
+ * with planes of 1, 2, 4, 2 + 1, 4 + 1, 4 + 2 and 8 bits. A single bit stands for code 0 or 2. A number is  scale * value + minimum,  where
  *
  *     value = code + first, or values[code] with has_table
  *     scale = d * unit * (the group's integer),  minimum = - least * (the group's integer);  or as stored
@@ -90,8 +90,10 @@ typedef struct {
     int32_t has_table;   /* with 4 bits */
     int32_t first;       /* the value of code 0; with 8 bits -128 */
     float unit;          /* a power of two, for OUTRIDER_SCALES_I8 */
+    int32_t super_block; /* its inputs: 64, 128 or 256; 0: none */
+    int32_t reserved;
     int64_t outputs;
-    int64_t inputs;      /* as the matrix has them; a multiple of 256 if scales are those of super-blocks */
+    int64_t inputs;      /* as the matrix has them; with super-blocks a multiple of theirs */
     int64_t groups;      /* OUTRIDER_CODES: groups a panel holds, ceil(inputs / 32) * 32 / group */
     int64_t panel_bytes;
     const uint8_t *panels; /* aligned to 64 bytes */
@@ -99,7 +101,7 @@ typedef struct {
     int8_t values[16];     /* has_table: what each code stands for */
 } outrider_weight;
 
-/* Bytes of a panel of ``weight``, by its layout, bits, group, scales, has_minimum and inputs; 0 if there is no such
+/* Bytes of a panel of ``weight``, by its layout, bits, group, scales, has_minimum, super_block and inputs; 0 if there is no such
  * layout. */
 OUTRIDER_API int64_t outrider_panel_bytes(const outrider_weight *weight);
 

@@ -124,7 +124,7 @@ static void put_block(const packer *p, int64_t at, uint8_t *to) {
     for (int o = 0; o < PANEL_OUTPUTS; o++)
         for (int s = 0; s < 8; s++) memcpy(&words[s][o], p->codes + o * p->padded + at + 4 * s, 4);
     switch (p->plan.weight.bits) {
-    case 1: put_plane(words, 1, 0, to); break;
+    case 1: put_plane(words, 1, 1, to); break;
     case 2: put_plane(words, 2, 0, to); break;
     case 3: put_plane(words, 1, 2, put_plane(words, 2, 0, to)); break;
     case 4: put_plane(words, 4, 0, to); break;

@@ -34,7 +34,9 @@ enum outrider_file_type {
     OUTRIDER_FILE_TQ1_0 = 34,
     OUTRIDER_FILE_TQ2_0 = 35,
     OUTRIDER_FILE_MXFP4 = 39,
-    OUTRIDER_FILE_NVFP4 = 40
+    OUTRIDER_FILE_NVFP4 = 40,
+    OUTRIDER_FILE_Q1_0 = 41,
+    OUTRIDER_FILE_Q2_0 = 42
 };
 
 /* What a tensor becomes. */

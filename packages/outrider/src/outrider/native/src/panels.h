@@ -7,7 +7,6 @@
 
 #define PANEL_OUTPUTS 16
 #define BLOCK_INPUTS 32
-#define SUPER_INPUTS 256
 #define MAX_INPUTS ((int64_t)1 << 26)
 #define MAX_OUTPUTS ((int64_t)1 << 32) /* products of sizes stay far below 2^63 */
 
@@ -40,15 +39,16 @@ static inline int64_t super_scale_bytes(const outrider_weight *w) {
     return is_of_super_blocks(w->scales) ? PANEL_OUTPUTS * (w->has_minimum ? 4 : 2) : 0;
 }
 
-/* Where a super-block's scales begin in a panel, and those of group ``g``. */
+/* Where the scales of the super-block of group ``g`` begin in a panel, and those of the group; without super-blocks 0. */
 static inline int64_t super_at(const outrider_weight *w, int64_t g) {
-    int64_t groups = SUPER_INPUTS / w->group;
+    if (!is_of_super_blocks(w->scales)) return 0;
+    int64_t groups = w->super_block / w->group;
     return g / groups * (super_scale_bytes(w) + groups * group_scale_bytes(w));
 }
 
 static inline int64_t group_at(const outrider_weight *w, int64_t g) {
     if (!is_of_super_blocks(w->scales)) return g * group_scale_bytes(w);
-    return super_at(w, g) + super_scale_bytes(w) + g % (SUPER_INPUTS / w->group) * group_scale_bytes(w);
+    return super_at(w, g) + super_scale_bytes(w) + g % (w->super_block / w->group) * group_scale_bytes(w);
 }
 
 /* Of all scales of a panel, rounded up to whole cache lines: where its codes begin. */

@@ -19,7 +19,9 @@ static int is_known(const outrider_weight *w) {
     if (!known || w->scales < OUTRIDER_SCALES_F16 || w->scales > OUTRIDER_SCALES_E4M3) return 0;
     if (w->has_minimum && w->bits < 8 && w->first) return 0; /* minima take the place of a first value */
     if (integers ? !w->has_minimum : w->has_minimum && w->scales != OUTRIDER_SCALES_F16) return 0;
-    return !is_of_super_blocks(w->scales) || w->inputs % SUPER_INPUTS == 0;
+    if (!is_of_super_blocks(w->scales)) return w->super_block == 0;
+    int is_size = w->super_block == 64 || w->super_block == 128 || w->super_block == 256;
+    return is_size && w->inputs % w->super_block == 0;
 }
 
 int64_t outrider_panel_bytes(const outrider_weight *w) {
@@ -61,6 +63,7 @@ static void plan_stored(pack_plan *p) {
     w->scales = format->scales;
     w->has_minimum = format->has_minimum;
     w->unit = format->unit;
+    w->super_block = is_of_super_blocks(format->scales) ? format->inputs : 0;
     w->has_table = format->first == VALUES_GIVEN;
     w->first = w->has_table ? 0 : format->first;
     if (w->has_table) memcpy(w->values, p->source->values, sizeof w->values);

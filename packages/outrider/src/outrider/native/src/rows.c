@@ -30,7 +30,7 @@ static uint8_t code_at(const outrider_weight *w, const uint8_t *block, int64_t l
     int low = low_bits(w->bits), high = w->bits - low;
     int code = plane_bits(block, low, lane, input);
     if (high) code |= plane_bits(block + block_bytes(low), high, lane, input) << low;
-    return (uint8_t)code;
+    return (uint8_t)(w->bits == 1 ? 2 * code : code);
 }
 
 /* scale * value + minimum: the products of all block formats are exact, so two operations round once. */

@@ -9,20 +9,21 @@ typedef struct {
 
 static inline vec vec_load_halves(const uint8_t *p) { return vec_load_half((const uint16_t *)p); }
 
-static void scales_of_super_block(const outrider_weight *w, const uint8_t *at, int count, group_scales *s) {
+static inline void scales_of_super_block(const outrider_weight *w, const uint8_t *at, int count, vec *scale,
+                                         vec *minimum) {
     vec d = vec_mul(vec_load_halves(at), vec_set(w->scales == OUTRIDER_SCALES_I8 ? w->unit : 1.0f)), least = d;
     if (w->has_minimum) least = vec_mul(vec_load_halves(at + 2 * LANES), vec_set(-1.0f));
     at += super_scale_bytes(w);
     for (int g = 0; g < count; g++) {
-        s->scale[g] = d;
+        scale[g] = d;
         if (w->scales == OUTRIDER_SCALES_U4) {
             int8_t low[LANES], high[LANES];
             for (int i = 0; i < LANES; i++) low[i] = at[i] & 15, high[i] = (int8_t)(at[i] >> 4);
-            s->scale[g] = vec_mul(d, vec_load_i8(low));
-            s->minimum[g] = vec_mul(least, vec_load_i8(high));
+            scale[g] = vec_mul(d, vec_load_i8(low));
+            minimum[g] = vec_mul(least, vec_load_i8(high));
         } else if (w->scales != OUTRIDER_SCALES_BLOCK_F16) {
-            s->scale[g] = vec_mul(d, vec_load_i8((const int8_t *)at));
-            if (w->has_minimum) s->minimum[g] = vec_mul(least, vec_load_i8((const int8_t *)at + LANES));
+            scale[g] = vec_mul(d, vec_load_i8((const int8_t *)at));
+            if (w->has_minimum) minimum[g] = vec_mul(least, vec_load_i8((const int8_t *)at + LANES));
         }
         at += group_scale_bytes(w);
     }
@@ -48,10 +49,12 @@ static void scales_of_groups(const outrider_weight *w, const uint8_t *at, int co
 static const uint8_t *read_scales(const outrider_weight *w, const uint8_t *at, int64_t ahead, int blocks,
                                   group_scales *s) {
     int count = blocks * (32 / w->group);
-    int64_t bytes = super_scale_bytes(w) + count * group_scale_bytes(w);
+    int super = is_of_super_blocks(w->scales) ? w->super_block / w->group : count;
+    int64_t super_bytes = super_scale_bytes(w) + super * group_scale_bytes(w), bytes = count / super * super_bytes;
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + ahead + i);
     if (is_of_super_blocks(w->scales))
-        scales_of_super_block(w, at, count, s);
+        for (int done = 0; done < count; done += super)
+            scales_of_super_block(w, at + done / super * super_bytes, super, s->scale + done, s->minimum + done);
     else
         scales_of_groups(w, at, count, s);
     return at + bytes;

@@ -22,7 +22,7 @@ static const format formats[] = {
     {CODES, 4, 32, OUTRIDER_SCALES_U8, 1, 0, 0},                       {CODES, 5, 32, OUTRIDER_SCALES_U8, 1, 0, 0},
     {CODES, 5, 32, F16, 0, -16, 0},  {CODES, 6, 16, I8, 0, -32, 0},    {CODES, 3, 16, I8, 0, -4, 0},
     {CODES, 2, 16, OUTRIDER_SCALES_U4, 1, 0, 0},                       {CODES, 2, 32, OUTRIDER_SCALES_BLOCK_F16, 0, -1, 0},
-    {CODES, 1, 32, F16, 0, -1, 0},   {OUTRIDER_F32, 0, 0, 0, 0, 0, 0}, {OUTRIDER_BF16, 0, 0, 0, 0, 0, 0},
+    {CODES, 1, 32, OUTRIDER_SCALES_BLOCK_F16, 0, -1, 0},   {OUTRIDER_F32, 0, 0, 0, 0, 0, 0}, {OUTRIDER_BF16, 0, 0, 0, 0, 0, 0},
     {OUTRIDER_F16, 0, 0, 0, 0, 0, 0},
 };
 
@@ -34,7 +34,7 @@ typedef struct {
 /* Halves of about 2^-4, bytes of any kind. */
 static uint8_t *fill_scales(const outrider_weight *w, int64_t g, uint8_t *at, uint32_t *state) {
     uint8_t *end = at + group_scale_bytes(w);
-    if (g % (SUPER_INPUTS / w->group) == 0) end += super_scale_bytes(w);
+    if (is_of_super_blocks(w->scales) && g % (w->super_block / w->group) == 0) end += super_scale_bytes(w);
     uint8_t *halves = end - (w->scales == OUTRIDER_SCALES_F16 ? 0 : group_scale_bytes(w));
     while (at < halves) at = write_number(at, 2, 0x2c00, state);
     while (at < end) *at++ = (uint8_t)next_random(state) & 0x7e; /* an exponent is at most 2^-2 */
@@ -70,6 +70,7 @@ static int has_portable_products(const kernels *k) {
         float y[ROWS * OUTPUTS], expected[ROWS * OUTPUTS];
         outrider_weight w = {.layout = f->layout, .bits = f->bits, .group = f->group, .scales = f->scales,
                              .has_minimum = f->has_minimum, .has_table = f->has_table, .first = f->first, .unit = 0.25f,
+                             .super_block = is_of_super_blocks(f->scales) ? 256 >> (f->bits == 1) : 0,
                              .outputs = OUTPUTS, .inputs = is_of_super_blocks(f->scales) ? 256 : 88, .panels = n.panels,
                              .bias = n.bias};
         w.groups = f->group ? padded_inputs(w.inputs) / f->group : 0;

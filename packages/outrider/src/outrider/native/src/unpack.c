@@ -35,6 +35,8 @@ static const block_format formats[] = {
     {OUTRIDER_FILE_TQ2_0, 256, 66, 2, 32, BLOCK, 0, -1, 1, 0, unpack_tq2_0},
     {OUTRIDER_FILE_MXFP4, 32, 17, 4, 32, E8M0, 0, VALUES_GIVEN, 1, 0, unpack_mxfp4},
     {OUTRIDER_FILE_NVFP4, 64, 36, 4, 16, E4M3, 0, VALUES_GIVEN, 1, 0, unpack_nvfp4},
+    {OUTRIDER_FILE_Q1_0, 128, 18, 1, 32, BLOCK, 0, -1, 1, 0, unpack_q1_0},
+    {OUTRIDER_FILE_Q2_0, 64, 18, 2, 32, BLOCK, 0, -1, 1, 0, unpack_q2_0},
 };
 
 const block_format *find_format(int32_t type) {

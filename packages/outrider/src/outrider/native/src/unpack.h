@@ -10,7 +10,7 @@ typedef struct {
     uint8_t scale[16], minimum[16];
 } block_scales;
 
-/* codes: [inputs of a block], from 0 up. */
+/* codes: [inputs of a block], from 0 up; those of one bit are 0 and 2. */
 typedef void unpack_function(const uint8_t *block, const uint8_t *grid, uint8_t *codes, block_scales *scales);
 
 typedef struct {
@@ -29,7 +29,7 @@ typedef struct {
 const block_format *find_format(int32_t type);
 
 unpack_function unpack_q4_0, unpack_q4_1, unpack_q5_0, unpack_q5_1, unpack_q8_0, unpack_iq4_nl, unpack_mxfp4,
-    unpack_nvfp4;
+    unpack_nvfp4, unpack_q1_0, unpack_q2_0;
 unpack_function unpack_q2_k, unpack_q3_k, unpack_q4_k, unpack_q5_k, unpack_q6_k, unpack_iq4_xs, unpack_tq1_0,
     unpack_tq2_0;
 unpack_function unpack_iq2_xxs, unpack_iq2_xs, unpack_iq2_s, unpack_iq3_xxs, unpack_iq3_s, unpack_iq1_s, unpack_iq1_m;

@@ -1,4 +1,4 @@
-/* Blocks of 32 inputs or 64 (NVFP4), a scale each. */
+/* Blocks of 32 inputs and, of the types of 2026, of 64 or 128: scales are not scaled again. */
 #include "bytes.h"
 #include "unpack.h"
 
@@ -57,4 +57,18 @@ void unpack_nvfp4(const uint8_t *block, const uint8_t *grid, uint8_t *codes, blo
         scales->scale[g] = block[g] == 0x7f ? 0 : block[g] & 0x7f;
         split_halves(block + 4 + 8 * g, 8, codes + 16 * g);
     }
+}
+
+/* One bit an input: -1 or 1. */
+void unpack_q1_0(const uint8_t *block, const uint8_t *grid, uint8_t *codes, block_scales *scales) {
+    (void)grid;
+    scales->d = read_u16(block);
+    for (int i = 0; i < 128; i++) codes[i] = (uint8_t)((block[2 + i / 8] >> i % 8 & 1) << 1);
+}
+
+/* Two bits an input, four neighbours in a byte: -1 to 2. */
+void unpack_q2_0(const uint8_t *block, const uint8_t *grid, uint8_t *codes, block_scales *scales) {
+    (void)grid;
+    scales->d = read_u16(block);
+    for (int i = 0; i < 64; i++) codes[i] = block[2 + i / 4] >> 2 * (i % 4) & 3;
 }
