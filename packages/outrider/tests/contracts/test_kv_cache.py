@@ -24,11 +24,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from outrider.cache import CacheSpec
 from outrider.cache.contiguous import ContiguousCache
 from outrider.cache.paged import PagedCache
-from outrider.cache.pool import DType
-from outrider.cache.protocol import KVCache
+from outrider.cache.pool import DType, RowShape
+from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.errors import CapacityError
 from outrider.verify.tree import path_to
 from tests import small_models
@@ -47,20 +46,14 @@ class Kind:
 
 
 def contiguous(dtype: DType = "float32") -> KVCache:
-    return ContiguousCache(layers=LAYERS, slots=SLOTS, max_seq_len=LENGTH, kv_heads=2, head_dim=3, dtype=dtype)
+    shape = RowShape(layers=LAYERS, kv_heads=2, head_dim=3, dtype=dtype)
+    return ContiguousCache(CacheSpec(slots=SLOTS, max_seq_len=LENGTH), shape)
 
 
 def paged(block: int, dtype: DType = "float32") -> KVCache:
-    return PagedCache(
-        layers=LAYERS,
-        slots=SLOTS,
-        blocks=SLOTS * -(-LENGTH // block),
-        block_size=block,
-        max_seq_len=LENGTH,
-        kv_heads=2,
-        head_dim=3,
-        dtype=dtype,
-    )
+    tokens = SLOTS * -(-LENGTH // block) * block
+    spec = CacheSpec(slots=SLOTS, max_seq_len=LENGTH, kind="paged", tokens=tokens, block_size=block)
+    return PagedCache(spec, RowShape(layers=LAYERS, kv_heads=2, head_dim=3, dtype=dtype))
 
 
 def paged_free(lengths: Iterable[int], block: int) -> int:
@@ -309,7 +302,8 @@ def test_a_slot_freed_twice_is_an_error(make: MakeCache) -> None:
 
 
 def test_check_names_all_three_numbers() -> None:
-    cache = ContiguousCache(layers=1, slots=3, max_seq_len=8, kv_heads=1, head_dim=1, dtype="float32")
+    shape = RowShape(layers=1, kv_heads=1, head_dim=1, dtype="float32")
+    cache = ContiguousCache(CacheSpec(slots=3, max_seq_len=8), shape)
     cache.allocate()
     cache._free.pop()
     with pytest.raises(AssertionError, match=r"1 free \+ 1 used != 3"):
@@ -317,8 +311,9 @@ def test_check_names_all_three_numbers() -> None:
 
 
 def test_no_memory_says_what_to_change() -> None:
+    shape = RowShape(layers=1, kv_heads=64, head_dim=256, dtype="float32")
     with pytest.raises(CapacityError, match="max_seq_len"):
-        ContiguousCache(layers=1, slots=1, max_seq_len=2**40, kv_heads=64, head_dim=256, dtype="float32")
+        ContiguousCache(CacheSpec(max_seq_len=2**40), shape)
 
 
 def test_rollback_after_a_refusal(make: MakeCache) -> None:

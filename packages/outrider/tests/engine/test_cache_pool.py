@@ -8,15 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outrider.cache.pool import Pool
+from outrider.cache.pool import Pool, RowShape
 
 LAYERS, ROWS = 8, 1 << 16
 
 
 def make(rows: int = ROWS) -> Pool:
-    return Pool.make(
-        rows, layers=LAYERS, kv_heads=3, head_dim=64, dtype="float32", device="cpu", block=1, filler=0, spare=0
-    )
+    shape = RowShape(layers=LAYERS, kv_heads=3, head_dim=64, dtype="float32")
+    return Pool.make(rows, shape, block=1, filler=0, spare=0)
 
 
 def resident() -> int:

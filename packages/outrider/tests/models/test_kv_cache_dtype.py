@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from outrider.cache import CacheSpec, KVCache
+from outrider.cache.pool import RowShape
 from outrider.config import SamplingParams
 from outrider.config.engine import EngineConfig, KVCacheDType
 from outrider.engine.memory import row_bytes
@@ -41,8 +42,8 @@ def filled(target: LoadedModel, tokens: Sequence[int] = TOKENS, **spec: Any) -> 
 
 def coded(k: Floats, v: Floats) -> TorchPool:
     """Rows of one layer in 8 bits, as torch rounds them."""
-    sizes: dict[str, Any] = {"layers": 1, "kv_heads": CONFIG.num_kv_heads, "head_dim": CONFIG.head_dim}
-    pool = TorchPool.make(len(k), dtype=torch.int8, block=16, filler=0, spare=0, **sizes)
+    shape = RowShape(layers=1, kv_heads=CONFIG.num_kv_heads, head_dim=CONFIG.head_dim, dtype=torch.int8)
+    pool = TorchPool.make(len(k), shape, block=16, filler=0, spare=0)
     pool.write(0, slice(0, len(k)), torch.from_numpy(k), torch.from_numpy(v))
     return pool
 

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outrider.cli.shared import options as o
+from outrider.cli.shared.generated import Given, options_from
+from outrider.config import EngineConfig
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from outrider_lab.figures.page import WrittenFigure
 
 
+@options_from(EngineConfig, only=("draft_model", "dtype", "draft_dtype", "device", "threads"))
 def figures(
     out: Annotated[Path, typer.Option(help="Folder for the files; made if it is not there.")],
     theory_only: Annotated[bool, typer.Option("--theory-only", help="Only figures that need no model.")] = False,
     model: o.Model = o.DEFAULT_MODEL,
-    draft_model: o.DraftModel = None,
     prompts: Annotated[str, typer.Option(help="mix, stories, or a file of prompts (see outrider bench).")] = "mix",
     tokens: Annotated[int, typer.Option(help="Target tokens to judge agreement on.")] = 10_000,
     steps: Annotated[int, typer.Option(help="Verified steps for each grade of toy draft.")] = 10_000,
-    dtype: o.DType = o.ENGINE.dtype,
-    draft_dtype: o.DraftDType = o.ENGINE.dtype,
-    device: o.Device = o.ENGINE.device,
-    threads: o.Threads = None,
+    *,
+    given: Given,
     as_json: o.AsJson = False,
 ) -> None:
     """Write every figure as PNG and SVG, and its numbers as CSV.
@@ -55,7 +55,7 @@ def figures(
         )
     made = theory_plots.all_of_them(out)
     if not theory_only:
-        made += _measured(out, model, draft_model, prompts, tokens, steps, dtype, draft_dtype, device, threads)
+        made += _measured(out, model, given, prompts, tokens, steps)
     if as_json:
         typer.echo(json.dumps({"out": str(out), "figures": [m.as_dict() for m in made]}))
         return
@@ -64,31 +64,18 @@ def figures(
     typer.echo(f"{sum(len(m.files) for m in made)} files in {out}")
 
 
-def _measured(
-    out: Path,
-    model: str,
-    draft_model: list[str] | None,
-    prompts: str,
-    tokens: int,
-    steps: int,
-    dtype: str,
-    draft_dtype: str,
-    device: str,
-    threads: int | None,
-) -> list[WrittenFigure]:
+def _measured(out: Path, model: str, given: Given, prompts: str, tokens: int, steps: int) -> list[WrittenFigure]:
     from outrider.utils.working import working
     from outrider_lab.data import workloads
     from outrider_lab.figures import session
 
     questions = workloads.load(prompts)
     with working("figures") as tick:
-        llm = o.load(
-            model, draft_model=draft_model, dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads,
-            draft=o.draft_to_load(model, draft_model or (), ()),
-        )  # fmt: skip
+        drafts = given.get("draft_model", ())
+        llm = o.load(model, **given, draft=o.draft_to_load(model, drafts, ()))
         ids = workloads.token_ids(llm.tokenizer, questions)
         tick.expect(1 + session.pieces(llm, ids, tokens))
         tick("model loaded; toy drafts next")
         made = [session.draft_quality_figure(out, steps=steps, tick=tick)]
-        about = " with ".join([model, *(draft_model or ())])
+        about = " with ".join([model, *drafts])
         return made + session.of_model(llm, about, ids, out, tokens=tokens, tick=tick)

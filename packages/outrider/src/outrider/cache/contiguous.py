@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from outrider.cache.blocks import DIGEST_BLOCK, Digest, chain_digests
-from outrider.cache.pool import DType, Pool, pool_kind
+from outrider.cache.pool import Pool, RowShape, pool_kind
+from outrider.cache.protocol import CacheSpec
 from outrider.errors import CapacityError
 
 ROW_BLOCK = 512
@@ -22,39 +23,20 @@ class ContiguousCache:
     Memory starts as zeros, so that unwritten rows are finite, and untouched pages take no memory.
     """
 
-    def __init__(
-        self,
-        *,
-        layers: int,
-        slots: int,
-        max_seq_len: int,
-        kv_heads: int,
-        head_dim: int,
-        dtype: DType,
-        device: Any = "cpu",
-        prefix_reuse: bool = True,
-    ) -> None:
-        self.max_seq_len = max_seq_len
-        rows = -(-max_seq_len // ROW_BLOCK) * ROW_BLOCK
+    def __init__(self, spec: CacheSpec, shape: RowShape) -> None:
+        """Raises CapacityError if memory is short."""
+        slots, self.max_seq_len = spec.slots, spec.max_seq_len
+        rows = -(-spec.max_seq_len // ROW_BLOCK) * ROW_BLOCK
+        last = slots * rows - 1  # behind it comes a spare row
         try:
-            self.pool: Pool = pool_kind(dtype).make(
-                slots * rows + 1,  # the last one is the spare row
-                layers=layers,
-                kv_heads=kv_heads,
-                head_dim=head_dim,
-                dtype=dtype,
-                device=device,
-                block=ROW_BLOCK,
-                filler=slots * rows - 1,
-                spare=slots * rows,
-            )
+            self.pool: Pool = pool_kind(shape.dtype).make(last + 2, shape, block=ROW_BLOCK, filler=last, spare=last + 1)
         except (RuntimeError, MemoryError) as error:  # torch reports a failed allocation as RuntimeError
             raise CapacityError(
-                f"no memory for a cache of {slots} sequences of {max_seq_len} tokens: use a smaller max_seq_len"
+                f"no memory for a cache of {slots} sequences of {spec.max_seq_len} tokens: use a smaller max_seq_len"
             ) from error
         self._blocks = rows // ROW_BLOCK  # blocks of a slot
         self._slots = slots
-        self._prefix_reuse = prefix_reuse
+        self._prefix_reuse = spec.prefix_reuse
         self._free = list(range(slots))  # longest unused first
         self._lengths: dict[int, int] = {}
         self.attachments: dict[int, object] = {}

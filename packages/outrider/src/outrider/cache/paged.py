@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from outrider.cache.blocks import DIGEST_BLOCK, BlockPool, Digest, chain_digests
-from outrider.cache.pool import DType, Pool, Rows, pool_kind
+from outrider.cache.pool import Pool, Rows, RowShape, pool_kind
+from outrider.cache.protocol import CacheSpec
 from outrider.errors import CapacityError
 
 
@@ -20,33 +21,15 @@ class PagedCache:
     published or shared block is never written to, but copied first.
     """
 
-    def __init__(
-        self,
-        *,
-        layers: int,
-        slots: int,
-        blocks: int,
-        block_size: int,
-        max_seq_len: int,
-        kv_heads: int,
-        head_dim: int,
-        dtype: DType,
-        device: Any = "cpu",
-        prefix_reuse: bool = True,
-    ) -> None:
-        self.max_seq_len, self.block_size = max_seq_len, block_size
-        self._filler = blocks * block_size  # an extra row, never written: rows beyond a sequence's blocks
+    def __init__(self, spec: CacheSpec, shape: RowShape) -> None:
+        """Raises CapacityError if memory is short."""
+        slots, block_size = spec.slots, spec.block_size
+        self.max_seq_len, self.block_size = spec.max_seq_len, block_size
+        blocks = -(-(slots * spec.max_seq_len if spec.tokens is None else spec.tokens) // block_size)
+        self._filler = blocks * block_size  # one more row, never written: what is read beyond a sequence's blocks
         try:
-            self.pool: Pool = pool_kind(dtype).make(
-                self._filler + 2,
-                layers=layers,
-                kv_heads=kv_heads,
-                head_dim=head_dim,
-                dtype=dtype,
-                device=device,
-                block=block_size,
-                filler=self._filler,
-                spare=self._filler + 1,
+            self.pool: Pool = pool_kind(shape.dtype).make(
+                self._filler + 2, shape, block=block_size, filler=self._filler, spare=self._filler + 1
             )
         except (RuntimeError, MemoryError) as error:  # torch reports a failed allocation as RuntimeError
             raise CapacityError(
@@ -54,7 +37,7 @@ class PagedCache:
             ) from error
         self._pool = BlockPool(blocks)
         self._slots = slots
-        self._prefix_reuse = prefix_reuse
+        self._prefix_reuse = spec.prefix_reuse
         self._tables: dict[int, list[int]] = {}
         self._lengths: dict[int, int] = {}
         self.attachments: dict[int, object] = {}

@@ -13,7 +13,7 @@ import numpy as np
 
 from outrider.extensions import extension
 
-__all__ = ["DType", "Pool", "PoolObserver", "Rows", "itemsize", "small_pages", "token_bytes"]
+__all__ = ["DType", "Pool", "PoolObserver", "RowShape", "Rows", "itemsize", "small_pages", "token_bytes"]
 
 DType = Any
 """``"float32"``, ``"bfloat16"`` or ``"int8"``, held by NumPy; or a dtype of torch, held by torch (``TorchPool``)."""
@@ -27,6 +27,17 @@ _NUMPY: dict[str, np.dtype[Any]] = {
     "int8": np.dtype(np.int8),
 }
 """NumPy has no bfloat16: the native library reads and writes it as 16 bits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowShape:
+    """What a row of a cache consists of: keys and values of every layer."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: DType
+    device: Any = "cpu"  # of a backend's tensors
 
 
 class PoolObserver(Protocol):
@@ -63,29 +74,17 @@ class Pool:
     scale_dtype: ClassVar[DType] = "float32"
 
     @classmethod
-    def make(
-        cls,
-        rows: int,
-        *,
-        layers: int,
-        kv_heads: int,
-        head_dim: int,
-        dtype: DType,
-        device: Any = "cpu",
-        block: int,
-        filler: int,
-        spare: int,
-    ) -> Self:
-        """A pool of ``rows`` zero rows. Raises ``RuntimeError`` or ``MemoryError`` if memory is short."""
+    def make(cls, rows: int, shape: RowShape, *, block: int, filler: int, spare: int) -> Self:
+        """Rows of zeros. Raises ``RuntimeError`` or ``MemoryError`` if memory is short."""
 
-        def arrays(dtype: DType, *shape: int) -> list[Any]:
-            return [cls.zeros((rows, *shape), dtype, device) for _ in range(layers)]
+        def arrays(dtype: DType, *sizes: int) -> list[Any]:
+            return [cls.zeros((rows, *sizes), dtype, shape.device) for _ in range(shape.layers)]
 
-        k, v = arrays(dtype, kv_heads, head_dim), arrays(dtype, kv_heads, head_dim)
+        heads, dtype = shape.kv_heads, shape.dtype
+        k, v = arrays(dtype, heads, shape.head_dim), arrays(dtype, heads, shape.head_dim)
         if "int8" not in str(dtype):
             return cls(k, v, block, filler, spare, dtype)
-        scales = arrays(cls.scale_dtype, kv_heads), arrays(cls.scale_dtype, kv_heads)
-        return cls(k, v, block, filler, spare, dtype, *scales)
+        return cls(k, v, block, filler, spare, dtype, arrays(cls.scale_dtype, heads), arrays(cls.scale_dtype, heads))
 
     @staticmethod
     def zeros(shape: tuple[int, ...], dtype: DType, device: Any) -> Any:
