@@ -12,8 +12,6 @@ import numpy as np
 from outrider.models.inputs import InputSource
 from outrider.verify.arrays import Array, Floats, host
 
-__all__ = ["PlacedImage", "PromptImages"]
-
 _PLACE_BITS = 32
 
 

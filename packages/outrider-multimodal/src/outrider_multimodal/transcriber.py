@@ -28,14 +28,6 @@ from outrider_multimodal.speech import (
     transcription,
 )
 
-__all__ = [
-    "RequestSteps",
-    "SoundSource",
-    "Transcriber",
-    "Transcribing",
-    "hearing",
-]
-
 SoundSource = str | Path | bytes | Sound
 
 RequestSteps = Generator[Request, list[StepOutput], Transcript]

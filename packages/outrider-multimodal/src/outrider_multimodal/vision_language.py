@@ -16,8 +16,6 @@ from outrider.utils.json_files import read_json_object, shown
 from outrider.weights.families import FAMILIES
 from outrider.weights.hf_config.keys import READ, check_safe
 
-__all__ = ["VISION_LANGUAGE", "VisionLanguageFamily", "text_config", "text_names"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class VisionLanguageFamily:

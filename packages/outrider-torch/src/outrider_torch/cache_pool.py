@@ -12,8 +12,6 @@ from torch import Tensor
 
 from outrider.cache.pool import Pool, Rows, small_pages
 
-__all__ = ["TorchPool"]
-
 _LEAST = 1e-36
 """Heads whose largest magnitude is at most this get codes of zero: the inverse of their scale might be infinite."""
 

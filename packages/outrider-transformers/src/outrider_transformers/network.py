@@ -189,6 +189,3 @@ def _make_live_cache(base: Any) -> Any:
             return current().seen
 
     return LiveCache
-
-
-__all__ = ["Network", "Result", "changes", "copied"]

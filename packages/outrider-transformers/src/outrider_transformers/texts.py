@@ -148,6 +148,3 @@ def chains_of(span: Span) -> Iterator[tuple[Chain, Sequence[int]]]:
 def _joined(before: Tensor, new: Tensor) -> Tensor:
     """Join [n, heads, d] and [1, heads, count, d] -> [1, heads, n + count, d]."""
     return torch.cat([before.transpose(0, 1)[None], new], dim=2)
-
-
-__all__ = ["Chain", "TextCall", "TextRunner", "chains_of"]

@@ -26,8 +26,6 @@ from outrider_fleet.parallel.machines import gloo_link
 from outrider_fleet.parallel.messages import decode
 from outrider_fleet.parallel.rendezvous import Rendezvous
 
-__all__ = ["follow", "main_elsewhere", "main_local"]
-
 
 class _Rows:
     """A cache as far as a forward pass goes: rows, and the tables that the first process sent."""

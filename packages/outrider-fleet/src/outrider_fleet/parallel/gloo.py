@@ -21,8 +21,6 @@ from outrider.errors import EngineDeadError
 from outrider_fleet.parallel.messages import FRAME
 from outrider_fleet.parallel.rendezvous import Rendezvous
 
-__all__ = ["GlooLink"]
-
 _dist: Any = torch.distributed  # its types say nothing of gloo
 _STARTUP = timedelta(minutes=10)  # for all processes to come, and to load
 _GATHER = timedelta(minutes=5)  # for the slowest process to reach a gather

@@ -6,8 +6,6 @@ from typing import Any, Protocol
 
 from outrider.models.shard import Exchange
 
-__all__ = ["FollowerLink", "LeaderLink"]
-
 
 class LeaderLink(Protocol):
     """The other processes, as the first one reaches them."""

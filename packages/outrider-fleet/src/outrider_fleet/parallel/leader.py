@@ -17,8 +17,6 @@ from outrider.models.shard import Followers
 from outrider_fleet.parallel.group import LeaderLink
 from outrider_fleet.parallel.messages import Operation, encode, frame
 
-__all__ = ["Leader"]
-
 
 class Leader:
     """Keeps the caches of all processes alike: tables and lengths are here alone, rows are everywhere.

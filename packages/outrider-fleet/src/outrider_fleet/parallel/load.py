@@ -22,8 +22,6 @@ from outrider_fleet.parallel.local import LocalLink
 from outrider_fleet.parallel.machines import gloo_link
 from outrider_fleet.parallel.rendezvous import Rendezvous
 
-__all__ = ["ParallelGroup", "load_parallel"]
-
 
 def load_parallel(
     folder: Path, options: ModelOptions, size: int, *, threads: int | None = None, name: str | None = None

@@ -21,8 +21,6 @@ from outrider.native.processor import num_threads
 from outrider_fleet.parallel.messages import FRAME, frame
 from outrider_fleet.parallel.shared import SharedExchange, shared_file
 
-__all__ = ["LocalFollowerLink", "LocalLink"]
-
 _HANGUP = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
 _PATIENCE = 5.0  # seconds for a process to end by itself
 _MOMENT = 0.5  # seconds in which the end of a process is noticed

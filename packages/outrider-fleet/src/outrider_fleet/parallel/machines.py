@@ -10,8 +10,6 @@ from outrider_fleet.parallel.rendezvous import Rendezvous
 if TYPE_CHECKING:
     from outrider_fleet.parallel.gloo import GlooLink
 
-__all__ = ["gloo_link"]
-
 
 def gloo_link(place: Rendezvous) -> GlooLink:
     """The link of this process. Raises MissingExtensionError without torch, whose gloo it is."""

@@ -19,8 +19,6 @@ from outrider.cache.protocol import KVCache
 from outrider.models.batch import ForwardBatch, Span
 from outrider.verify.arrays import host
 
-__all__ = ["FRAME", "GroupMessage", "decode", "encode", "frame"]
-
 FRAME = struct.Struct("<qq")
 """Lengths of a message's two parts."""
 

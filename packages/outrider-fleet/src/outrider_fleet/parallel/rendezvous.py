@@ -9,8 +9,6 @@ from typing import Self
 
 from outrider.errors import ConfigError
 
-__all__ = ["Rendezvous"]
-
 
 @dataclass(frozen=True)
 class Rendezvous:

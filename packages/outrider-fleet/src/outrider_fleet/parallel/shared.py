@@ -10,8 +10,6 @@ import tempfile
 from outrider.native.library import native_library
 from outrider.native.model_structs import SharedStruct
 
-__all__ = ["SharedExchange", "shared_file"]
-
 _SLOT = 1 << 20  # bytes of one process's part of a gather; longer ones go in pieces
 _LINE = 64
 

@@ -14,8 +14,6 @@ from outrider_server.http.context import CALLER, Caller
 from outrider_server.http.errors import ApiError, invalid
 from outrider_server.http.request_body import caller_name, read_body
 
-__all__ = ["MAX_HEAD", "Form", "parse_form", "read_form"]
-
 MAX_PARTS = 64
 MAX_HEAD = 4096
 """Bytes of a part's headers, and characters of the header Content-Type."""

@@ -17,8 +17,6 @@ from outrider_server.generation import Reservation
 from outrider_server.http.context import too_late
 from outrider_server.service import Service
 
-__all__ = ["Transcription"]
-
 
 class Transcription:
     """One transcription: its place in the queue, and its segments as they are decoded."""

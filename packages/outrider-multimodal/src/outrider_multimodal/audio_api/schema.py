@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["TranscriptionRequest", "TranscriptionResponse", "TranslationRequest"]
-
 
 class TranslationRequest(BaseModel):
     """The fields of the form beside ``file``."""

@@ -7,8 +7,6 @@ from typing import Literal
 
 from outrider.models.config import ModelConfig
 
-__all__ = ["EncoderDecoderConfig"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderConfig(ModelConfig):

@@ -18,8 +18,6 @@ from outrider.native.structs import FixedKeysStruct
 from outrider_torch.kernels.attention.attention import AttentionPiece, AttentionPlan, attend
 from outrider_torch.kernels.attention.tree_tiles import TILE, padded
 
-__all__ = ["CrossKeys", "NativeCrossKeys", "TorchCrossKeys"]
-
 _CHUNK = 128  # keys that the native library computes with at a time
 _LANES = 16  # the dimensions of a value are padded to a multiple of this
 

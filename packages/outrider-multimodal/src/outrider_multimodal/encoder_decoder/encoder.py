@@ -15,8 +15,6 @@ from outrider_multimodal.encoder_decoder.relative import RelativeBias
 from outrider_multimodal.encoder_decoder.weights import Attention, Parts, mlp
 from outrider_torch.kernels.norm import Norm
 
-__all__ = ["Encoder"]
-
 
 class Encoder:
     """Runs once per input, for every reader. Models with equal encoders share one object."""

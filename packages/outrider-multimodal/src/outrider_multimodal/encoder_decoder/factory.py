@@ -15,8 +15,6 @@ from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
 from outrider_multimodal.encoder_decoder.model import EncoderDecoderModel
 from outrider_torch.kernels.torch_processor import use_chosen_threads
 
-__all__ = ["make_encoder_decoder"]
-
 _QUANTISED = ("q8_0", "q4_0", "q4_1")
 
 

@@ -16,8 +16,6 @@ from outrider.models.base import Model
 from outrider.models.inputs import InputSource, has_encoder
 from outrider.verify.arrays import Array
 
-__all__ = ["EncoderInput"]
-
 T = TypeVar("T")
 
 

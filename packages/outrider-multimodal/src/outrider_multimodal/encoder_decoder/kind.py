@@ -13,8 +13,6 @@ from outrider.models.inputs import EncodingModel
 from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
 from outrider_multimodal.encoder_decoder.inputs import EncoderInput
 
-__all__ = ["CALIBRATION_SOURCE", "DecoderOfEncoder", "is_encoder_decoder"]
-
 CALIBRATION_SOURCE = 256  # tokens of text that a sequence without an input is assumed to have
 
 

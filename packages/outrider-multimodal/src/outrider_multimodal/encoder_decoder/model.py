@@ -35,8 +35,6 @@ from outrider_multimodal.encoder_decoder.weights import Layer, Linear, Parts, ml
 from outrider_torch.kernels.native_tensors import TensorWeight
 from outrider_torch.kernels.norm import Norm
 
-__all__ = ["EncoderDecoderModel"]
-
 
 class EncoderDecoderModel:
     """``forward`` runs the decoder over tokens of several sequences; ``encode`` runs once per sequence."""

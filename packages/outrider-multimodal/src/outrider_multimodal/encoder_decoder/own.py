@@ -18,8 +18,6 @@ from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
 from outrider_multimodal.encoder_decoder.relative import RelativeBias
 from outrider_torch.kernels.attention.attention import AttentionPlan, attend, plan
 
-__all__ = ["OwnAttention", "native_attention", "torch_attention"]
-
 OwnAttention = Callable[[int, Tensor], Tensor]
 """Attention of a layer's q: [T, heads, head_dim] -> [T, heads * head_dim]; keys and values are in the cache."""
 

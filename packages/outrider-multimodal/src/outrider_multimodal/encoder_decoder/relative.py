@@ -7,8 +7,6 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["RelativeBias", "bucket"]
-
 
 def bucket(distance: Tensor, *, two_sided: bool, buckets: int, longest: int) -> Tensor:
     """The bucket of each distance (key's position minus query's): int64 of the same shape.

@@ -16,8 +16,6 @@ from outrider_torch.kernels.native_tensors import pack_tensor
 from outrider_torch.kernels.norm import LayerNorm, Norm, RMSNorm
 from outrider_torch.kernels.serial import elementwise
 
-__all__ = ["Attention", "Layer", "Linear", "Parts", "mlp"]
-
 Linear = Callable[[Tensor], Tensor]
 """A linear layer: [n, in] -> [n, out]."""
 

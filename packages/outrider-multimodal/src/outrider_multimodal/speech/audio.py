@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from outrider.errors import InvalidRequestError
 
-__all__ = ["RATE", "Sound", "read_sound"]
-
 RATE = 16_000  # samples per second of Whisper's input
 _MOST_SECONDS = 24 * 3600
 _RATES = range(1_000, 1_000_001)  # samples per second that a file may have

@@ -12,8 +12,6 @@ from torch.nn import functional as F
 
 from outrider_multimodal.speech.audio import HOP, RATE, WINDOW_SECONDS, Samples
 
-__all__ = ["log_mel"]
-
 _FFT = 400
 
 

@@ -7,8 +7,6 @@ from typing import Literal
 
 from outrider.errors import InvalidRequestError
 
-__all__ = ["TranscriptionOptions"]
-
 Task = Literal["transcribe", "translate"]
 
 

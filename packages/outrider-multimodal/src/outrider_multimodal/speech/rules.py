@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from outrider_multimodal.speech.vocabulary import SpeechVocabulary
 
-__all__ = ["SpeechConstraint"]
-
 
 class SpeechConstraint:
     """A ``RowConstraint``: a pure function of the output and its next row of logits, so drafts change nothing.

@@ -20,8 +20,6 @@ from outrider_multimodal.speech.transcript import Segment, Transcript
 from outrider_multimodal.speech.vocabulary import SpeechVocabulary
 from outrider_multimodal.speech.windows import cut
 
-__all__ = ["Decode", "Decoded", "transcription"]
-
 _FORGET_ABOVE = 0.5  # texts of higher temperatures are no context for the next window
 
 Spectrogram = NDArray[np.float32]

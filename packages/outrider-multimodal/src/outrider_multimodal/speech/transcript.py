@@ -7,8 +7,6 @@ from typing import Any
 
 from outrider.engine.stats import RequestStats
 
-__all__ = ["FORMATS", "Segment", "Transcript"]
-
 
 @dataclass(frozen=True)
 class Segment:

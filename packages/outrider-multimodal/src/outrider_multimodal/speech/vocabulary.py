@@ -11,8 +11,6 @@ from outrider.errors import InvalidRequestError, ModelFormatError
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.utils.json_files import merge_ids, read_json_object
 
-__all__ = ["SECONDS_PER_STAMP", "SpeechVocabulary"]
-
 SECONDS_PER_STAMP = 0.02
 _MAX_INITIAL_STAMP = 50  # 1 second
 

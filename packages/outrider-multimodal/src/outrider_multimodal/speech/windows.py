@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from outrider_multimodal.speech.audio import FRAMES_PER_SECOND
 from outrider_multimodal.speech.vocabulary import SECONDS_PER_STAMP, SpeechVocabulary
 
-__all__ = ["SpeechPiece", "cut"]
-
 _FRAMES_PER_STAMP = round(SECONDS_PER_STAMP * FRAMES_PER_SECOND)
 
 

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from outrider.utils.partitioned_store import PartitionedStore
 
-__all__ = ["FeatureCache"]
-
 CAPACITY = 256 << 20
 """Bytes of all domains together."""
 

@@ -15,8 +15,6 @@ from outrider.errors import InvalidRequestError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["ImageLimits", "ImageSource", "from_data_url", "read_image"]
-
 ImageSource = Union[str, Path, bytes, "Image"]
 """A file, a data URL, the bytes of a file, or an image of Pillow's."""
 

@@ -26,8 +26,6 @@ from outrider.utils.json_files import read_json_object, shown
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["ImagePreparer", "PreparedImage"]
-
 _PER_FRAME = 169
 """Default tokens of a frame without ``processor_config.json``'s, as in transformers."""
 

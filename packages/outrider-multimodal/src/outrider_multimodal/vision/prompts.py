@@ -8,8 +8,6 @@ from typing import Any
 from outrider.errors import InvalidRequestError
 from outrider_multimodal.vision.images import ImageSource
 
-__all__ = ["split_prompt"]
-
 Message = Mapping[str, Any]
 
 

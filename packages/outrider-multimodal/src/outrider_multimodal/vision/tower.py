@@ -13,8 +13,6 @@ from outrider.errors import ModelFormatError
 from outrider_multimodal.vision.preparation import PreparedImage
 from outrider_multimodal.vision_language import VISION_LANGUAGE, transformers_config
 
-__all__ = ["Tower"]
-
 
 class Tower:
     """Runs frame by frame, so that the bits of a frame's features depend on that frame alone."""

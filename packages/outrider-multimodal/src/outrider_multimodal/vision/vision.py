@@ -20,8 +20,6 @@ from outrider_multimodal.vision.preparation import ImagePreparer, PreparedImage
 from outrider_multimodal.vision.tower import Tower
 from outrider_torch.kernels.torch_processor import use_chosen_threads
 
-__all__ = ["Vision"]
-
 
 class Vision:
     """Reads prompts with images for one model, whose text part runs separately."""

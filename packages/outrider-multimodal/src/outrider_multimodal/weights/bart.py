@@ -15,8 +15,6 @@ from outrider_multimodal.weights.base import (
     first_id,
 )
 
-__all__ = ["BART", "MARIAN"]
-
 
 def _read(raw: Raw) -> dict[str, Any]:
     start = first_id(raw, "decoder_start_token_id")

@@ -11,8 +11,6 @@ from outrider.utils.json_files import merge_ids, shown
 from outrider.weights.values import positive_integer
 from outrider_multimodal.encoder_decoder import EncoderDecoderConfig
 
-__all__ = ["ACTIVATIONS", "EncoderDecoderFamily", "Raw", "bart_dimensions", "bart_like_names", "first_id"]
-
 Raw = Mapping[str, Any]
 """``config.json``, with the keys of ``generation_config.json`` over it."""
 

@@ -23,8 +23,6 @@ from outrider_multimodal.weights.whisper import WHISPER
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["ENCODER_DECODERS", "load", "open_encoder_decoder"]
-
 ENCODER_DECODERS: dict[str, EncoderDecoderFamily] = {family.name: family for family in (T5, MT5, BART, MARIAN, WHISPER)}
 
 

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
 
-__all__ = ["Renamed"]
-
 
 class Renamed(Mapping[str, Tensor]):
     """A file's tensors by canonical names, and computed positions if the file has none."""

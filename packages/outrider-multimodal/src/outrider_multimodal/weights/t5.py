@@ -10,8 +10,6 @@ from outrider.weights.values import positive, positive_integer
 from outrider_multimodal.encoder_decoder import EncoderDecoderConfig
 from outrider_multimodal.weights.base import EncoderDecoderFamily, Raw, activation_of, first_id
 
-__all__ = ["MT5", "T5"]
-
 _DEFAULTS: Raw = {
     "vocab_size": 32128,
     "d_model": 512,

@@ -9,8 +9,6 @@ from outrider.weights.values import positive_integer
 from outrider_multimodal.encoder_decoder import EncoderDecoderConfig
 from outrider_multimodal.weights.base import EncoderDecoderFamily, Raw, bart_dimensions, bart_like_names
 
-__all__ = ["WHISPER"]
-
 
 def _read(raw: Raw) -> dict[str, Any]:
     return bart_dimensions(raw) | {

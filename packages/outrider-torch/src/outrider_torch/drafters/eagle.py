@@ -21,8 +21,6 @@ from outrider_torch.heads.dflash import BlockHead
 from outrider_torch.heads.diffusion import DiffusionHead
 from outrider_torch.heads.eagle import EagleLayer
 
-__all__ = ["build_dflash", "build_eagle"]
-
 
 class TorchEagleDrafter(eagle.EagleDrafter):
     """As ``EagleDrafter``, without gradients."""

@@ -20,8 +20,6 @@ from outrider_torch.heads.checkpoint import load_head
 from outrider_torch.kernels.native_tensors import TensorWeight, as_tensors
 from outrider_torch.kernels.torch_processor import use_chosen_threads
 
-__all__ = ["TorchTarget", "load_head_for", "native_model", "torch_dtype_of", "torch_target"]
-
 
 def torch_dtype_of(dtype: Any) -> torch.dtype:
     """A torch dtype, from itself or from its name."""

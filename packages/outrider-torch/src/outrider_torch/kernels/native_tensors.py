@@ -12,8 +12,6 @@ from outrider.native.context import Context
 from outrider.native.stored import StoredTensor
 from outrider.native.weights import NativeWeight, Target, pack
 
-__all__ = ["TensorWeight", "as_tensors", "pack_tensor", "stored_tensor"]
-
 _TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
 

@@ -11,16 +11,6 @@ import torch
 from outrider.errors import ConfigError
 from outrider.native.processor import num_threads
 
-__all__ = [
-    "choose_device",
-    "free_memory",
-    "gpu_name",
-    "has_bf16_instructions",
-    "has_onednn_bf16",
-    "release_cached_memory",
-    "use_chosen_threads",
-]
-
 
 def _capabilities() -> Mapping[str, Any]:
     """Instruction sets by name; empty if torch does not report them."""

@@ -14,8 +14,6 @@ from outrider_torch.kernels.torch_processor import has_bf16_instructions, use_ch
 from outrider_torch.models.llama import LlamaModel
 from outrider_torch.models.stored import StoredTensors
 
-__all__ = ["make_torch_model", "torch_dtype"]
-
 _QUANTISED = ("q8_0", "q4_0", "q4_1")
 _BY_TORCH: dict[DTypeName, torch.dtype] = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 

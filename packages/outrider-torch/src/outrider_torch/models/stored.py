@@ -17,8 +17,6 @@ from outrider.native.stored import StoredTensor
 from outrider.weights.files.checkpoint import Checkpoint
 from outrider_torch.kernels.native_tensors import as_tensors
 
-__all__ = ["StoredTensors", "torch_tensors"]
-
 _ROWS_AT_A_TIME = 1 << 22  # values dequantised at once: float32 pieces of 16 MB stay in cache and bound memory
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _STORED = {"F32": np.float32, "F16": np.float16}  # dequantize takes these types as they are, the others as bytes

@@ -15,8 +15,6 @@ from outrider_torch.kernels.native_tensors import as_tensors
 from outrider_torch.kernels.norm import LayerNorm, Norm, RMSNorm
 from outrider_torch.kernels.rope import pair_rows
 
-__all__ = ["TorchWeights"]
-
 
 class TorchWeights:
     """Makes norms and linear layers on a device, of tensors by their canonical names."""

@@ -19,8 +19,6 @@ from outrider_torch.heads.eagle import EagleLayer
 from outrider_train.data.documents import Document
 from outrider_train.target.features import Features, FeatureStore
 
-__all__ = ["with_norms"]
-
 _SAMPLE = 32  # documents from which the sizes of features are estimated
 _LEAST = 1e-3  # of the largest weight: smaller weights of a norm are raised to this
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from outrider.extensions import extension
 
-__all__ = ["DType", "Pool", "PoolObserver", "RowShape", "Rows", "itemsize", "small_pages", "token_bytes"]
-
 DType = Any
 """``"float32"``, ``"bfloat16"`` or ``"int8"``, held by NumPy; or a dtype of torch, held by torch (``TorchPool``)."""
 

@@ -19,8 +19,6 @@ from outrider.models.native_llama import NativeLlamaModel
 from outrider.native.processor import processor_name
 from outrider.utils.user_cache import cache_root
 
-__all__ = ["PassTimes", "measured_once"]
-
 PassTimes = Mapping[tuple[int, ...], float]
 """Seconds by the numbers that describe a pass, as its context and its rows."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["byte_alphabet"]
-
 
 def byte_alphabet() -> dict[str, int]:
     """The byte of each character: visible Latin-1 stands for itself, the rest follows 255."""

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Floats", "as_floats", "bfloat16", "columns", "copied", "host", "joined", "padded", "split_rows"]
-
 Floats = NDArray[np.float32]
 
 

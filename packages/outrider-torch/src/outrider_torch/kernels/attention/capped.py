@@ -7,8 +7,6 @@ from torch import Tensor
 
 from outrider_torch.kernels.attention.tree_tiles import KEY_BLOCK
 
-__all__ = ["capped_attention"]
-
 
 def capped_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, cap: float) -> Tensor:
     """As ``scaled_dot_product_attention``, with ``cap * tanh(score / cap)`` for each score.

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from outrider_torch.kernels.backends.base import ExpertWeights, MLPWeights
 
-__all__ = ["dense", "mixture"]
-
 Activation = Callable[[Tensor], Tensor]
 
 

@@ -18,8 +18,6 @@ from outrider.utils.json_files import read_json_object, shown
 from outrider.verify.arrays import Floats
 from outrider.weights.files.safetensors import read_arrays, read_header
 
-__all__ = ["CONFIG", "WEIGHTS", "Target", "read_head", "read_head_config"]
-
 T = TypeVar("T")
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"

@@ -13,8 +13,6 @@ from outrider.drafters.heads.config import HeadConfig
 from outrider.errors import ModelFormatError
 from outrider.verify.arrays import Floats
 
-__all__ = ["DRAFT_IDS", "NATIVE_KINDS", "HeadWeights", "Shapes", "check_draft_ids", "head_shapes"]
-
 NATIVE_KINDS = ("eagle3", "eagle", "dflash")
 """Kinds whose layers the native library computes."""
 

@@ -30,8 +30,6 @@ from outrider.native.structs import WeightStruct
 from outrider.native.weights import NativeWeight, pack_array
 from outrider.verify.arrays import Floats
 
-__all__ = ["NativeEagle"]
-
 
 class NativeEagle:
     """A ``HeadRunner`` on the native library: a model of a few layers that reads features."""

@@ -9,8 +9,6 @@ from outrider.cache import KVCache
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
 from outrider.models.batch import Span
 
-__all__ = ["HeadRunner"]
-
 
 class HeadRunner(Protocol):
     """Runs the layers over rows of any number of requests, and caches their keys and values.

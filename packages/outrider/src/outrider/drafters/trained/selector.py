@@ -14,8 +14,6 @@ from outrider.models.native_passes import norm_rows
 from outrider.native.weights import pack_array
 from outrider.verify.arrays import Floats
 
-__all__ = ["NativeSelector", "Selector"]
-
 
 class Selector(Protocol):
     """Adds to a token's logit a term for the token before it. Arrays have the type of the target's arrays."""
