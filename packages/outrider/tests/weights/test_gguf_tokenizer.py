@@ -14,11 +14,12 @@ from tokenizers import Tokenizer as Backend
 
 from outrider.errors import ModelFormatError
 from outrider.tokenizer.tokenizer import Tokenizer
-from outrider.weights.gguf.header import read_gguf_header
+from outrider.weights.gguf.header import GGUFHeader, read_gguf_header
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.gguf.splits import SPLITS
 from outrider.weights.gguf.tokenizer_json import gguf_tokenizer
 from outrider.weights.hub.convert_tokenizer import tokenizer_from_gguf
+from tests.weights.files import TOKEN_TYPES, VOCABULARY
 from tests.weights.gguf_models import write_case
 from tests.weights.record_splits import OTHERS, REFERENCE, TEXTS, write
 
@@ -104,6 +105,37 @@ def test_the_parts_are_transformers(name: str, prefix: bool, tmp_path: Path) -> 
     size = ours.get_vocab_size()
     flags = {i: str(token) for i, token in theirs.get_added_tokens_decoder().items() if i < size}
     assert {i: str(token) for i, token in ours.get_added_tokens_decoder().items()} == flags
+
+
+@pytest.mark.parametrize("name", ["gemma", "gemma3"])
+def test_a_long_run_of_spaces_begins_with_the_longest_token(name: str, tmp_path: Path) -> None:
+    """As in llama.cpp and in the tokenizers that Gemma's authors publish; their files have such tokens as spaces."""
+    runs = [" " * n for n in range(2, 6)]
+    tokens, types = VOCABULARY[:-4] + runs, TOKEN_TYPES[:-4] + [4] * 4
+    changes = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types}
+    write_case(tmp_path / "m.gguf", name, changes | {"tokenizer.ggml.add_space_prefix": False})
+    found = tokenizer(tmp_path / "m.gguf", tmp_path / "out")
+    lengths = {tokens.index("\u2581"): 1} | {tokens.index(run): len(run) for run in runs}
+    for count in range(1, 24):
+        ids = found.encode(" " * count, add_special_tokens=False)
+        assert [lengths[i] for i in ids] == [5] * (count // 5) + [count % 5] * (count % 5 > 0)
+
+
+@pytest.mark.parametrize("piece", ["x", "#version", "x y"])
+def test_merges_are_read_whatever_their_tokens_spell(piece: str) -> None:
+    """The compact form of ``tokenizer.json`` separates by spaces, and has lines that are skipped."""
+    letters = sorted(set(piece) - {" "})
+    words = [piece[:end] for end in range(2, len(piece) + 1)] + [f"{piece}1", f"{piece}12"]
+    tokens = ["<unk>", "<s>", "</s>", "\u2581", " ", "1", "2", *letters, *words]
+    scores = [0.0] * (7 + len(letters)) + [-float(i) for i in range(len(words))]
+    keys = {"model": "llama", "tokens": tokens, "scores": scores, "add_space_prefix": False}
+    named = {f"tokenizer.ggml.{key}": value for key, value in keys.items()}
+    backend = Backend.from_str(json.dumps(gguf_tokenizer(GGUFHeader({"general.architecture": "llama"} | named, {}))))
+    merges = [tuple(pair) for pair in json.loads(backend.to_str())["model"]["merges"]]
+    assert (f"{piece}1", "2") in merges
+    assert merges.index((piece, "1")) < merges.index((f"{piece}1", "2"))
+    if " " not in piece:
+        assert backend.encode(f"{piece}12", add_special_tokens=False).tokens == [f"{piece}12"]
 
 
 def test_tokens_that_are_never_sampled() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import tokenizers
@@ -11,28 +12,31 @@ COMPOSED = 4  # characters that a normaliser may turn into one (Unicode Standard
 _SAME_LENGTH = {"Prepend", "Lowercase", "ByteLevel"}
 
 
-def characters_per_token(backend: tokenizers.Tokenizer) -> int | None:
-    """The most characters of text that one token stands for; None if there is no bound.
+def characters_per_token(backend: tokenizers.Tokenizer, vocabulary: Iterable[str]) -> int | None:
+    """The most characters of text that one token of ``vocabulary`` stands for; None if there is no bound.
 
     There is no bound if a run of unknown characters or of spaces becomes one token, or no token.
     """
-    state = json.loads(backend.to_str())
-    model, added = state["model"], state["added_tokens"]
-    steps = _steps(state["pre_tokenizer"], "pretokenizers")
+    model, added = backend.model, backend.get_added_tokens_decoder().values()
+    steps = _steps(backend.pre_tokenizer, "pretokenizers")
     byte_level = any(step["type"] == "ByteLevel" for step in steps)
     drops_text = any("Whitespace" in step["type"] or step.get("behavior") == "Removed" for step in steps)
-    strips = any(token["lstrip"] or token["rstrip"] for token in added)
-    if model["type"] != "BPE" or not (byte_level or model.get("byte_fallback")) or drops_text or strips:
+    strips = any(token.lstrip or token.rstrip for token in added)
+    is_bpe = isinstance(model, tokenizers.models.BPE)
+    if not is_bpe or not (byte_level or model.byte_fallback) or drops_text or strips:
         return None
-    normalizers = _steps(state["normalizer"], "normalizers")
+    normalizers = _steps(backend.normalizer, "normalizers")
     if any("Strip" in step["type"] for step in normalizers):
         return None
-    longest = max((len(token) for token in backend.get_vocab(with_added_tokens=True)), default=1)
+    longest = max(map(len, vocabulary), default=1)
     return longest * (1 if all(_keeps_length(step) for step in normalizers) else COMPOSED)
 
 
-def _steps(part: dict[str, Any] | None, inner: str) -> list[dict[str, Any]]:
-    return [] if part is None else part.get(inner, [part])
+def _steps(part: Any, inner: str) -> list[dict[str, Any]]:
+    """The steps of a part of a tokenizer, as ``tokenizer.json`` has them."""
+    state = {inner: []} if part is None else json.loads(part.__getstate__())
+    steps: list[dict[str, Any]] = state.get(inner, [state])
+    return steps
 
 
 def _keeps_length(step: dict[str, Any]) -> bool:

@@ -19,7 +19,7 @@ class PlainEncoder:
     """
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
-        self._backend = tokenizers.Tokenizer.from_str(backend.to_str())
+        self._backend = _with_same_model(backend)
         nonce = secrets.token_hex(8)
         special = {i: token for i, token in backend.get_added_tokens_decoder().items() if token.special}
         self._names = {token.content: f"\ue000{nonce}.{i}\ue001" for i, token in special.items()}
@@ -48,3 +48,14 @@ class PlainEncoder:
         except (TypeError, UnicodeEncodeError):  # a chat template may write what a tool's arguments spell in JSON
             raise InvalidRequestError("the text is not valid Unicode: remove lone surrogates", param="prompt") from None
         return [self._ids.get(i, i) for i in ids]
+
+
+def _with_same_model(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """A tokenizer with the parts and the added tokens of ``backend``: a copy of its model would take seconds."""
+    copy = tokenizers.Tokenizer(backend.model)
+    for name in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        part = getattr(backend, name)
+        if part is not None:
+            setattr(copy, name, part)
+    copy.add_tokens([token for _, token in sorted(backend.get_added_tokens_decoder().items())])
+    return copy

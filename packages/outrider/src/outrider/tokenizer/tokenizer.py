@@ -238,7 +238,7 @@ class Tokenizer:
         return self._plain.encode([text], add_special_tokens=add_special_tokens)
 
     def prepare(self) -> None:
-        """Build lazy tables now, so that first requests do not wait: half a second for a large vocabulary."""
+        """Build lazy tables now, so that first requests do not wait."""
         _ = self.characters_per_token, self._plain
         if self.chat_template is not None:
             with contextlib.suppress(OutriderError):  # raised again when the template is used
@@ -247,7 +247,7 @@ class Tokenizer:
     @cached_property
     def characters_per_token(self) -> int | None:
         """See ``bounds.characters_per_token``."""
-        return characters_per_token(self._backend)
+        return characters_per_token(self._backend, self.vocabulary)
 
     @cached_property
     def _plain(self) -> PlainEncoder:

@@ -16,21 +16,22 @@ from outrider.weights.files.checkpoint import Checkpoint
 from outrider.weights.files.layout import check_counts, check_shapes, unread_tensors
 from outrider.weights.files.parts import find_parts, stored_parts
 from outrider.weights.gguf.config import kind_of_gguf, read_gguf_config
+from outrider.weights.gguf.header import GGUFHeader
 from outrider.weights.gguf.rope import ROPE_TENSORS
 from outrider.weights.gguf.shards import read_gguf
 
 
-def open_gguf(path: Path, config: ModelConfig | None = None) -> Checkpoint:
+def open_gguf(path: Path, config: ModelConfig | None = None, header: GGUFHeader | None = None) -> Checkpoint:
     """Open a GGUF file, or all parts of a split model by the path of one part.
 
     ``config`` is that of a ``config.json`` beside it; only beginning- and end-of-text ids and context may differ from
-    the file's.
+    the file's. ``header`` is that of all parts, if it was read before.
 
     Raises ``ModelFormatError`` for damaged files, for architectures, rotary scalings and keys that are not implemented,
     for a ``config`` that describes another model, and, when a tensor is asked for, for quantisations that cannot be
     read.
     """
-    header = read_gguf(path)
+    header = header or read_gguf(path)
     own, kind = read_gguf_config(path, header), kind_of_gguf(header)
     weights = header.tensors.keys() - set(ROPE_TENSORS)
     names = {kind.family_name(name): name for name in sorted(weights)}

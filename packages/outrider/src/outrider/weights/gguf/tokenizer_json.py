@@ -8,9 +8,11 @@ others. It merges words that are tokens. It adds no beginning-of-text token wher
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outrider.utils.byte_alphabet import byte_alphabet
 from outrider.utils.json_files import shown
@@ -56,8 +58,8 @@ def _byte_level(header: GGUFHeader, tokens: list[str], pre: str) -> dict[str, An
     splits = [{"type": "Split", "pattern": {"Regex": r}, "behavior": "Isolated", "invert": False} for r in SPLITS[pre]]
     letters = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     spelling = {byte: letter for letter, byte in byte_alphabet().items()}
-    known = set(spelling.values())
-    spelled = [t if set(t) <= known else "".join(spelling[byte] for byte in t.encode()) for t in tokens]
+    known = "".join(spelling.values())
+    spelled = [t if not t.strip(known) else "".join(spelling[byte] for byte in t.encode()) for t in tokens]
     return {
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, letters]},
@@ -104,19 +106,21 @@ def _model(
 ) -> dict[str, Any]:
     """The ``model`` of ``tokenizer.json``, which merges pairs of tokens (BPE).
 
-    ``in_order``: for a file without merges, make them in the order of the tokens, not of their scores.
+    ``in_order``: for a file without merges, make them in the order of the tokens, not of their scores; first come
+    tokens that are never split, so that a long run of spaces begins with the longest.
     """
     vocab = {token: i for i, token in enumerate(tokens)}
     given = header.metadata.get("tokenizer.ggml.merges")
     if given is not None:
-        merges = [merge.split(" ") for merge in given]
+        merges = _checked(given, vocab)
+    elif in_order:
+        merges = _merges_in_order(header, tokens, vocab)
     else:
         found = header.metadata.get("tokenizer.ggml.scores")
-        scores = [-i for i in range(len(tokens))] if in_order else np.asarray([] if found is None else found).tolist()
+        scores = np.asarray([] if found is None else found).tolist()
         if len(scores) != len(tokens):
             raise ValueError("it has neither merges nor a score for each token")
-        ranked = dict(zip(tokens, scores, strict=True))
-        merges = [list(pair) for pair in merges_by_score(list(ranked), list(ranked.values()), vocab)]
+        merges = merges_by_score(tokens, scores, vocab)
     affix = None if byte_fallback else ""
     return {
         "type": "BPE",
@@ -128,23 +132,50 @@ def _model(
         "byte_fallback": byte_fallback,
         "ignore_merges": whole_words,
         "vocab": vocab,
-        "merges": merges,
+        "merges": _compact(merges, tokens),
     }
+
+
+def _merges_in_order(header: GGUFHeader, tokens: list[str], vocab: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Merges of tokens that are never split, all of one score, and those of the others in their order."""
+    whole = dict(zip(tokens, np.isin(_types(header, len(tokens)), (_CONTROL, _USER_DEFINED)).tolist(), strict=True))
+    first, others = ([token for token in whole if whole[token] is kind] for kind in (True, False))
+    return merges_by_score(first, [0] * len(first), vocab) + merges_by_score(others, range(0, -len(others), -1), vocab)
+
+
+def _checked(merges: Sequence[str], vocab: Mapping[str, int]) -> list[tuple[str, str]]:
+    """``merges`` as pairs. Raises ``ValueError`` for one that is no pair of tokens, or makes none."""
+    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
+    for left, right in pairs:
+        if " " in right or not (left in vocab and right in vocab and left + right in vocab):
+            raise ValueError(f"the merge {shown(f'{left} {right}')} is not of two tokens to one")
+    return pairs
+
+
+def _compact(merges: list[tuple[str, str]], tokens: list[str]) -> list[str] | list[tuple[str, str]]:
+    """``merges`` in the older form, which is read faster where it is unambiguous.
+
+    The ``tokenizers`` library splits each at its space, and skips lines that begin with ``#version``.
+    """
+    together = "\n".join(tokens)
+    return merges if " " in together or "#version" in together else list(map(" ".join, merges))
 
 
 def merges_by_score(words: Sequence[str], scores: Sequence[float], ids: Mapping[str, int]) -> list[tuple[str, str]]:
     """Every pair of tokens that joins to a word, best word first; SentencePiece merges by these scores at each step.
 
-    Pairs of one word come longest left part first, as in transformers.
+    Pairs of one word come longest left part first, as in transformers, and so do those of words with equal scores.
     """
-    pairs = [
-        (score, cut, word)
-        for word, score in zip(words, scores, strict=True)
-        for cut in range(1, len(word))
-        if word[:cut] in ids and word[cut:] in ids
+    ranked = dict(sorted(dict(zip(words, scores, strict=True)).items(), key=itemgetter(1), reverse=True))
+    pairs: list[tuple[str, str]] = [
+        (left, right)
+        for word in ranked
+        for cut in range(len(word) - 1, 0, -1)
+        if (right := word[cut:]) in ids and (left := word[:cut]) in ids
     ]
-    pairs.sort(key=lambda pair: (pair[0], pair[1], len(pair[2]) - pair[1]), reverse=True)
-    return [(word[:cut], word[cut:]) for _, cut, word in pairs]
+    if len(set(scores)) < len(ranked):
+        pairs.sort(key=lambda pair: (ranked["".join(pair)], len(pair[0]), len(pair[1])), reverse=True)
+    return pairs
 
 
 def named_tokens(header: GGUFHeader) -> dict[str, str | None]:
@@ -159,14 +190,22 @@ def _added_tokens(header: GGUFHeader, tokens: list[str], vocab: Mapping[str, int
 
     transformers gives ids behind the vocabulary to usual special tokens that a file lacks; here their spelling is text.
     """
-    kinds = header.metadata.get("tokenizer.ggml.token_type")
-    types = np.zeros(0, np.int64) if kinds is None else np.asarray(kinds)
-    control = [token for token, kind in zip(tokens, types, strict=False) if kind == _CONTROL]
-    own = [token for token, kind in zip(tokens, types, strict=False) if kind == _USER_DEFINED]
+    types = _types(header, len(tokens))
+    control, own = ([tokens[i] for i in np.flatnonzero(types == kind)] for kind in (_CONTROL, _USER_DEFINED))
     special = {*control, *_USUAL[_family(header)], *(token for token in named_tokens(header).values() if token)}
     found = {vocab[token]: token for token in (*special, *own) if token in vocab}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return [{"id": i, "content": token, **flags, "special": token in special} for i, token in sorted(found.items())]
+
+
+def _types(header: GGUFHeader, count: int) -> NDArray[Any]:
+    """The type of each token; 0 where the file has none."""
+    said = header.metadata.get("tokenizer.ggml.token_type")
+    types = np.zeros(count, np.int64)
+    if said is not None:
+        known = np.asarray(said)[:count]
+        types[: len(known)] = known
+    return types
 
 
 def _family(header: GGUFHeader) -> str:

@@ -21,6 +21,7 @@ from outrider.weights.hub.downloads import TOWERS, HubRef, download, download_gg
 from outrider.weights.hub.manifest import check_files, read_source, sha256_of, write_manifest
 
 _OLLAMA_NAME = re.compile(r"[\w.-]+:[\w.-]+")
+_CONVERSION = 1  # raised when other files are made of a GGUF file, so that older folders are made anew
 _HEAD = 1 << 20  # bytes of a GGUF file compared at every start; a conversion hashes the whole file
 
 
@@ -149,7 +150,7 @@ def _convert(gguf: Path, folder: Path, found: dict[str, Any], progress: bool) ->
 
 def _identity(gguf: Path) -> dict[str, Any]:
     first, *others = map(_identity_of_file, gguf_files(gguf))
-    return {"path": str(gguf)} | first | ({"others": others} if others else {})
+    return {"path": str(gguf), "conversion": _CONVERSION} | first | ({"others": others} if others else {})
 
 
 def _identity_of_file(file: Path) -> dict[str, Any]:

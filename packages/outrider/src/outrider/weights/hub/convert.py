@@ -33,13 +33,14 @@ def convert_gguf(gguf: Path, out: Path, *, progress: bool = False) -> None:
     from outrider.weights.gguf.reader import open_gguf
     from outrider.weights.gguf.shards import gguf_files, read_gguf, shard_name
 
-    checkpoint = open_gguf(gguf)
+    header = read_gguf(gguf)
+    checkpoint = open_gguf(gguf, header=header)
     files = gguf_files(gguf)
     for place, file in enumerate(files):
         name = shard_name(Path(GGUF_WEIGHTS).stem, place, len(files))
         _link_or_copy(file, out / name, progress=progress)
     write_json(out / "config.json", to_hf_config(checkpoint.config))
-    tokenizer_from_gguf(gguf, read_gguf(gguf), out)
+    tokenizer_from_gguf(gguf, header, out)
 
 
 def _link_or_copy(source: Path, target: Path, *, progress: bool) -> None:

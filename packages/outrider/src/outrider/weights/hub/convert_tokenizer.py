@@ -21,11 +21,8 @@ def tokenizer_from_gguf(gguf: Path, header: GGUFHeader, out: Path) -> None:
 
     Raises ``ModelFormatError`` if its vocabulary is damaged or unsupported.
     """
-    from tokenizers import Tokenizer
-
     try:
         text = json.dumps(gguf_tokenizer(header), ensure_ascii=False)
-        Tokenizer.from_str(text)
     except Exception as error:  # noqa: BLE001  (a file's metadata may raise anything; callers expect one line)
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelFormatError(f"the tokenizer in {gguf} cannot be read: {reason}") from None
