@@ -23,10 +23,12 @@ from outrider.errors import IncompatibleDraftError
 from outrider.extensions import extension, has_extension, missing_extension
 from outrider.models.base import LoadedModel, Model
 from outrider.models.inputs import TEXT_ONLY, has_encoder
+from outrider.models.native_llama import NativeLlamaModel
 from outrider.native.context import own_context
 from outrider.native.processor import set_num_threads
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
+from outrider.utils.memory import read_rate
 from outrider.verify.shapes import Acceptance
 from outrider.weights.families.elsewhere import is_vision_language
 from outrider.weights.hub.catalog import resolve
@@ -74,7 +76,7 @@ def _load(config: EngineConfig, progress: bool, step_cost: Callable[[Model], Ste
     folder = resolve(config.model, progress=progress)
     tokenizer = Tokenizer.from_folder(folder, config.model)
     draft_models, draft_tokenizers, same = _load_draft_models(config, tokenizer, progress)
-    model = _load_target(config, folder)
+    model = _load_target(config, folder, progress)
     vision = _load_vision(folder, tokenizer, model)  # before memory is divided
     for each in draft_models:
         if has_encoder(each):
@@ -83,8 +85,13 @@ def _load(config: EngineConfig, progress: bool, step_cost: Callable[[Model], Ste
     config = replace(config, speculation=replace(config.speculation, draft=draft))
     if progress and model.implementation not in ("native", "torch"):
         print(f"{model.config.family}: computed by {model.implementation}", file=sys.stderr)
-    plan = plan_memory(model, draft_models, config, available_bytes(model.device), *head_bytes)
+    native = [each for each in (model, *draft_models) if isinstance(each, NativeLlamaModel)]
+    files = {each.mapped_file: each.mapped_bytes for each in native}
+    available, mapped = available_bytes(model.device), sum(files.values())
+    plan = plan_memory(model, draft_models, config, available, *head_bytes, mapped=mapped)
     _report(plan, progress)
+    if plan.beyond:
+        _warn(plan.beyond, mapped, available, next(file for file in files if file is not None))
     vocab_size = min(tokenizer.vocab_size, model.config.vocab_size)
     cache = plan.cache_spec(config, model.config.max_seq_len)
     kv_cache = model.new_cache(cache)
@@ -130,10 +137,10 @@ def _load_vision(folder: Path, tokenizer: Tokenizer, model: LoadedModel) -> Any:
     return extension("input_sources", "images").open_vision(folder, tokenizer, model)
 
 
-def _load_target(config: EngineConfig, folder: Path) -> LoadedModel:
+def _load_target(config: EngineConfig, folder: Path, progress: bool) -> LoadedModel:
     size = config.tensor_parallel_size
     if size == 1:
-        return load_model(folder, config.target_options())
+        return load_model(folder, config.target_options(), progress=progress)
     load_parallel = extension("backends", "tensor_parallel", f"tensor_parallel_size={size}")
     model: LoadedModel = load_parallel(folder, config.target_options(), size, threads=config.threads, name=config.model)
     return model
@@ -183,7 +190,7 @@ def _load_draft_models(
             if not by_text:
                 raise
             same = False
-        models.append(load_model(folder, config.draft_options()))
+        models.append(load_model(folder, config.draft_options(), progress=progress))
     return tuple(models), tuple(tokenizers), same
 
 
@@ -212,6 +219,15 @@ def _load_datastore(config: EngineConfig, model: LoadedModel, vocab_size: int, p
     store = Datastore.load(path)
     store.check_vocabulary(vocab_size)
     return store
+
+
+def _warn(beyond: int, mapped: int, available: int, file: Path) -> None:
+    rate = read_rate(file)
+    logger.warning(
+        "weights of %.1f GB and the caches need %.1f GB more than the %.1f GB of memory that are free: a pass may read "
+        "as much from the disk, %.1f s at %.1f GB/s. Use a smaller type of weights, or a smaller max_seq_len",
+        mapped / 1e9, beyond / 1e9, available / 1e9, beyond / rate, rate / 1e9,
+    )  # fmt: skip
 
 
 def _report(plan: MemoryPlan, progress: bool) -> None:

@@ -55,6 +55,23 @@ def test_times_of_another_shape_are_measured_again(measured: Callable[..., bool]
     assert measured(5.0)
 
 
+def test_a_model_whose_passes_are_slow_is_not_timed_at_every_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path))
+    model = small_models.llama("int8")
+    assert isinstance(model, NativeLlamaModel)
+    timed: list[tuple[int, ...]] = []
+
+    def time_pass(case: tuple[int, ...]) -> float:
+        timed.append(case)
+        return 1.0
+
+    times = {case: 20 * seconds for case, seconds in TIMES.items()}
+    assert [measured_once(model, PROBES, time_pass, lambda: times) for _ in range(2)] == [times, times]
+    assert not timed
+
+
 def test_times_are_of_a_model_and_a_number_of_threads(measured: Callable[..., bool]) -> None:
     assert [measured(), measured(precision="fp32")] == [True, True]
     with own_context(threads=2):

@@ -37,7 +37,9 @@ def list_command(as_json: AsJson = False) -> None:
     from rich.console import Console
     from rich.table import Column, Table
 
-    table = Table(Column("name", overflow="fold", min_width=21), "kind", "parameters", "size", "licence", "pulled")
+    table = Table(
+        Column("name", overflow="fold", min_width=21), "kind", "parameters", "size", "packed", "licence", "pulled"
+    )
     for entry in entries:
         table.add_row(*_row(entry))
     console = Console()
@@ -117,7 +119,7 @@ def rm_command(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Remove models from the caches. A .gguf file itself stays; only its converted copy goes.
+    """Remove models from the caches. A .gguf file or folder itself stays; only what was made from it goes.
 
     Example: outrider models rm tinyllama-1.1b-chat
     """
@@ -136,7 +138,8 @@ def rm_command(
 def _row(entry: Entry) -> tuple[str, ...]:
     parameters = "" if entry.parameters is None else f"{entry.parameters / 1e6:,.0f} M"
     size = "" if entry.bytes is None else f"{entry.bytes / 1e6:,.0f} MB"
-    return entry.name, entry.kind, parameters, size, entry.licence or "", "yes" if entry.pulled else "no"
+    packed = f"{entry.packed_bytes / 1e6:,.0f} MB" if entry.packed_bytes else ""
+    return entry.name, entry.kind, parameters, size, packed, entry.licence or "", "yes" if entry.pulled else "no"
 
 
 def _shown(value: Any) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from outrider.cache.pool import itemsize, token_bytes
@@ -15,11 +13,14 @@ from outrider.engine.request import Request
 from outrider.errors import CapacityError
 from outrider.extensions import extension
 from outrider.models.base import LoadedModel
+from outrider.utils.memory import available_memory
 from outrider.verify.shapes import max_depth, max_nodes
 
 BLOCK_SIZE = CacheSpec.block_size
 """Tokens in a block of the paged cache."""
 SHARE_FOR_CACHE = 0.6  # share of the memory available after loading weights; the rest is for activations
+LEAST_SHARE = 0.25
+"""Share of the available memory that is divided between the caches however large mapped weights are."""
 
 
 class CacheMemory:
@@ -128,6 +129,8 @@ class MemoryPlan:
     draft_pool: int
     activations: int
     kv_tokens: int
+    beyond: int = 0
+    """Bytes that mapped weights and caches need beyond the memory there is."""
 
     @property
     def total(self) -> int:
@@ -173,12 +176,7 @@ def available_bytes(device: Any) -> int:
     """The free memory of the device now, without swapping, in bytes."""
     if str(device) != "cpu":
         return int(extension("backends", "torch").free_memory(device))
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return available_memory()
 
 
 def row_bytes(model: LoadedModel) -> int:
@@ -194,8 +192,9 @@ def plan_memory(
     available: int,
     head_weights: int = 0,
     head_row: int = 0,
+    mapped: int = 0,
 ) -> MemoryPlan:
-    """Divide ``available`` bytes between the caches; weights are in memory already.
+    """Divide ``available`` bytes between the caches; weights are in memory already, but for those that are mapped.
 
     The contiguous cache has a slot of full length for each of ``max_batch_size`` requests, or as many as fit. The
     paged cache has ``kv_tokens`` tokens, by default enough for a full batch, or as many as fit.
@@ -203,6 +202,7 @@ def plan_memory(
     Args:
         head_weights: bytes of trained heads.
         head_row: bytes per token in the caches of trained heads.
+        mapped: bytes of weights that are mapped from files. They count as available, as the system may drop them.
 
     Raises:
         CapacityError: not even one sequence of full length fits, or ``kv_tokens`` does not fit.
@@ -215,7 +215,8 @@ def plan_memory(
     activations = rows * (8 * c.hidden_size + 3 * c.intermediate_size) * itemsize(target.dtype)
     activations += min(rows, config.max_batch_size * scored) * c.vocab_size * 4  # logits
     activations += config.max_batch_size * c.attached_numbers * itemsize(target.dtype)
-    room = max(0, int(available * SHARE_FOR_CACHE) - activations)
+    free = max(available - mapped, int(available * LEAST_SHARE)) if mapped else available
+    room = max(0, int(free * SHARE_FOR_CACHE) - activations)
     fitting = room // (per_token + per_draft_token)
     if config.kv_tokens is not None and config.kv_tokens > fitting:
         raise CapacityError(
@@ -235,4 +236,5 @@ def plan_memory(
         draft_pool=tokens * per_draft_token,
         activations=activations,
         kv_tokens=tokens,
+        beyond=max(0, mapped + tokens * (per_token + per_draft_token) + activations - available) if mapped else 0,
     )

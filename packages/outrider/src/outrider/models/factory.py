@@ -12,6 +12,7 @@ from outrider.models.base import LoadedModel
 from outrider.models.config import ModelConfig
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.models.shard import Shard
+from outrider.native.identity import PackedPlace
 from outrider.native.library import library
 from outrider.native.weights import Target
 
@@ -27,6 +28,7 @@ def make_model(
     fixed_shapes: bool | None = None,
     shard: Shard | None = None,
     implementation: Implementation = "auto",
+    place: PackedPlace | None = None,
 ) -> LoadedModel:
     """A model of the Llama family on ``device``.
 
@@ -39,6 +41,7 @@ def make_model(
         fixed_shapes: as in ``LlamaModel``.
         shard: this process's share of a model that the native library runs; None: all of it.
         implementation: ``native`` and ``torch`` allow no other.
+        place: as in ``NativeLlamaModel``.
 
     Raises:
         ConfigError: the dtype or the implementation is not available on this device.
@@ -49,7 +52,7 @@ def make_model(
         dtype = "q8_0"
     if implementation != "torch" and on_cpu and not fixed_shapes and library() is not None:
         target: Target | None = None if dtype == "auto" else dtype
-        return NativeLlamaModel(config, weights, target=target, kv_cache_dtype=kv_cache_dtype, shard=shard)
+        return NativeLlamaModel(config, weights, target=target, kv_cache_dtype=kv_cache_dtype, shard=shard, place=place)
     where = f"not on {device}" if not on_cpu else "and there is none: install a C compiler"
     if implementation == "torch" and on_cpu:
         where = "not implementation='torch'"

@@ -6,6 +6,7 @@ import ctypes
 import weakref
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,10 @@ from outrider.models.adapters import row_adapters
 from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.models.config import ModelConfig
 from outrider.models.native_passes import CacheView, address, check_status, int64s, norm_rows, span_structs
-from outrider.models.native_weights import NativeLayers, Packer, Stored
+from outrider.models.native_weights import NativeLayers, Packer, Stored, matrix_names, router_names
 from outrider.models.shard import Shard
 from outrider.native.context import current_context
+from outrider.native.identity import PackedPlace
 from outrider.native.library import native_library
 from outrider.native.model_structs import BatchStruct, LayerStruct, ModelStruct
 from outrider.native.weights import NativeWeight, Target
@@ -50,12 +52,14 @@ class NativeLlamaModel:
         target: Target | None = None,
         kv_cache_dtype: KVCacheDType = "auto",
         shard: Shard | None = None,
+        place: PackedPlace | None = None,
     ) -> None:
         """
         Args:
             target: type that matrices are rounded to; None keeps stored codes, and rounds floats to bfloat16.
             shard: this process's share; None: the whole model. The leading process has the whole embedding and LM
                 head, because heads and draft sources read them. The others take ``ForwardBatch.inputs``.
+            place: where packed weights are kept for later starts; None: nowhere.
 
         Raises:
             ModelFormatError: weights are damaged.
@@ -75,8 +79,10 @@ class NativeLlamaModel:
         self._share = share = None if shard is None else shard.of(config)
         self._followers = None if shard is None else shard.followers
         self._leads = shard is None or shard.rank == 0
-        self._parts = Packer(weights, target, share)
+        self._place = place
+        self._parts = Packer(weights, target, share, place)
         head = "model.embed_tokens" if config.tie_embeddings else "lm_head"
+        self._pack(head)
         self.head = self._parts.whole_matrix(head) if self._leads else self._parts.matrix(head)
         self._embedding = (
             self.head if config.tie_embeddings or not self._leads else self._parts.rows("model.embed_tokens")
@@ -110,10 +116,28 @@ class NativeLlamaModel:
         )
         self._caches: weakref.WeakKeyDictionary[KVCache, CacheView] = weakref.WeakKeyDictionary()
 
+    def _pack(self, head: str) -> None:
+        names, whole = list(matrix_names(self.config)), list(router_names(self.config))
+        (whole if self._leads else names).append(head)
+        own_embedding = self._leads and head != "model.embed_tokens"
+        if own_embedding and not self._parts.in_file("model.embed_tokens"):
+            whole.append("model.embed_tokens")
+        self._parts.pack(names, whole)
+
     @property
     def weight_bytes(self) -> int:
         """Bytes of memory that the weights take."""
         return self._parts.nbytes
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Those of ``weight_bytes`` that are mapped from a file: the system may drop them and read them again."""
+        return self._parts.mapped_bytes
+
+    @property
+    def mapped_file(self) -> Path | None:
+        """The file that holds them; None if there is none."""
+        return self._place.path if self._place is not None and self.mapped_bytes else None
 
     @property
     def precision(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +15,17 @@ from outrider.models.frequencies import inverse_frequencies, magnitudes
 from outrider.models.layer_kinds import kind_of, layer_kinds
 from outrider.models.native_passes import rotation_table
 from outrider.models.shard import ShardOf
+from outrider.native.context import loading_context
+from outrider.native.identity import PackedPlace
 from outrider.native.model_structs import LayerStruct, MLPStruct, NormStruct
+from outrider.native.packed import pack_all
+from outrider.native.plans import Plan, Target
 from outrider.native.stored import StoredTensor
 from outrider.native.structs import WeightStruct
-from outrider.native.weights import NativeWeight, StoredRows, Target, pack
+from outrider.native.weights import NativeWeight, StoredRows, packed_bias
 from outrider.verify.arrays import host
 
-__all__ = ["NativeLayers", "Packer", "Stored"]
+__all__ = ["NativeLayers", "Packer", "Stored", "matrix_names", "router_names"]
 
 _FLOATS = ("F32", "BF16")
 
@@ -98,6 +102,22 @@ class NativeLayers:
         }
 
 
+def matrix_names(config: ModelConfig) -> Iterator[str]:
+    """The matrices of all layers, in the order in which a forward pass reads them; routers are not among them."""
+    parts = ("gate_proj", "up_proj", "down_proj") if config.gated else ("up_proj", "down_proj")
+    for i in range(config.num_layers):
+        name = f"model.layers.{i}."
+        yield from (f"{name}self_attn.{x}_proj" for x in "qkvo")
+        experts = range(config.experts.count) if config.experts is not None and config.is_sparse(i) else None
+        mlps = [name + "mlp"] if experts is None else [f"{name}mlp.experts.{e}" for e in experts]
+        yield from (f"{mlp}.{part}" for mlp in mlps for part in parts)
+
+
+def router_names(config: ModelConfig) -> Iterator[str]:
+    """The matrices that choose a layer's experts, of which every process has all outputs."""
+    return (f"model.layers.{i}.mlp.gate" for i in range(config.num_layers) if config.is_sparse(i))
+
+
 def as_stored(weight: Any) -> StoredTensor:
     """A weight of ``Stored`` as a ``StoredTensor``."""
     if isinstance(weight, StoredTensor):
@@ -112,46 +132,73 @@ def _take_rows(weight: StoredTensor, rows: slice) -> StoredTensor:
     return replace(weight, order=order[rows])
 
 
-class Packer:
-    """Matrices and vectors of a model, packed one after the other; it owns them."""
+def _rows(outputs: range) -> slice:
+    return slice(outputs.start, outputs.stop) if outputs else slice(0, 1)
 
-    def __init__(self, weights: Stored, target: Target | None, share: ShardOf | None = None) -> None:
-        """``share``: of matrices, the outputs that this process has; None: all."""
-        self._weights, self._target, self._share = weights, target, share
-        self._matrices: list[NativeWeight] = []
+
+class Packer:
+    """Matrices and vectors of a model; it owns them."""
+
+    def __init__(
+        self, weights: Stored, target: Target | None, share: ShardOf | None = None, place: PackedPlace | None = None
+    ) -> None:
+        """
+        Args:
+            share: of matrices, the outputs that this process has; None: all.
+            place: where packed weights are kept for later starts; None: nowhere.
+        """
+        self._weights, self._target, self._share, self._place = weights, target, share, place
+        self._matrices: dict[tuple[str, bool], NativeWeight] = {}
         self._vectors: list[NDArray[np.float32]] = []
         self._sizes: dict[str, int] = {}
+        self.mapped_bytes = 0
+        """Bytes of matrices that are mapped from a file."""
+
+    def pack(self, names: Iterable[str], whole: Iterable[str]) -> None:
+        """Pack all matrices of a model: this process's outputs of ``names``, and all outputs of ``whole``."""
+        wanted = dict.fromkeys([*((name, self._share is None) for name in names), *((name, True) for name in whole)])
+        plans, outputs = list[Plan](), list[range | None]()
+        for name, is_whole in wanted:
+            outputs.append(None if is_whole or self._share is None else self._share.outputs(name))
+            plans.append(self._plan(name, outputs[-1]))
+        panels = pack_all(plans, self._place)
+        self.mapped_bytes += panels.mapped_bytes
+        for key, plan, rows, packed in zip(wanted, plans, outputs, panels.of, strict=True):
+            self._matrices[key] = self._made(key[0], plan, rows, packed)
+
+    def _plan(self, name: str, outputs: range | None) -> Plan:
+        """``outputs``: those to pack; None: all. Of none the layout is kept, which all processes are to know."""
+        weight = as_stored(self._weights[f"{name}.weight"])
+        if outputs is not None:
+            weight = _take_rows(weight, _rows(outputs))
+        target: Target | None = "bfloat16" if self._target is None and weight.type in _FLOATS else self._target
+        return Plan(weight, target)
+
+    def _made(self, name: str, plan: Plan, outputs: range | None, panels: NDArray[np.uint8]) -> NativeWeight:
+        bias = self._numbers(f"{name}.bias") if f"{name}.bias" in self._weights else None
+        if bias is not None and outputs is not None:
+            bias = bias[_rows(outputs)]
+        made = NativeWeight(plan.struct, panels, packed_bias(bias, int(plan.struct.outputs)), loading_context())
+        if outputs is not None and not outputs:
+            plan.struct.outputs = 0
+        kind = plan.target or plan.stored.type.lower()
+        self._sizes[kind] = self._sizes.get(kind, 0) + made.nbytes
+        return made
 
     def matrix(self, name: str) -> NativeWeight:
         """This process's outputs of a matrix."""
-        return self.whole_matrix(name) if self._share is None else self._pack(name, self._share.outputs(name))
+        return self._matrices[name, self._share is None]
 
     def whole_matrix(self, name: str) -> NativeWeight:
-        return self._pack(name, None)
+        return self._matrices[name, True]
 
-    def _pack(self, name: str, outputs: range | None) -> NativeWeight:
-        """``outputs``: those to pack; None: all. Of none the layout is kept, which all processes are to know."""
-        weight = as_stored(self._weights[f"{name}.weight"])
-        bias = self._numbers(f"{name}.bias") if f"{name}.bias" in self._weights else None
-        if outputs is not None:
-            rows = slice(outputs.start, outputs.stop) if outputs else slice(0, 1)
-            weight, bias = _take_rows(weight, rows), None if bias is None else bias[rows]
-        target: Target | None = "bfloat16" if self._target is None and weight.type in _FLOATS else self._target
-        packed = pack(weight, target=target, bias=bias)
-        weight.release()
-        if outputs is not None and not outputs:
-            packed.struct.outputs = 0
-        kind = target or weight.type.lower()
-        self._sizes[kind] = self._sizes.get(kind, 0) + packed.nbytes
-        self._matrices.append(packed)
-        return packed
+    def in_file(self, name: str) -> bool:
+        """Whether a matrix that is read row by row, as an embedding, is left in its file."""
+        return isinstance(self._weights[f"{name}.weight"], StoredTensor) and self._target is None
 
     def rows(self, name: str) -> NativeWeight | StoredRows:
-        """A matrix that is read row by row, as an embedding."""
-        weight = self._weights[f"{name}.weight"]
-        if isinstance(weight, StoredTensor) and self._target is None:
-            return StoredRows(weight)
-        return self.whole_matrix(name)
+        """A matrix that is read row by row."""
+        return StoredRows(self._weights[f"{name}.weight"]) if self.in_file(name) else self.whole_matrix(name)
 
     def vector(self, name: str) -> NDArray[np.float32]:
         self._vectors.append(self._numbers(name))
@@ -162,7 +209,7 @@ class Packer:
 
     @property
     def nbytes(self) -> int:
-        return sum(matrix.nbytes for matrix in self._matrices) + sum(vector.nbytes for vector in self._vectors)
+        return sum(matrix.nbytes for matrix in self._matrices.values()) + sum(vector.nbytes for vector in self._vectors)
 
     @property
     def commonest(self) -> str:

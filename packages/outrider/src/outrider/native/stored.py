@@ -46,19 +46,35 @@ class StoredTensor:
         data = np.ascontiguousarray(array, np.float32).reshape(-1).view(np.uint8)
         return cls("F32", tuple(array.shape), data)
 
-    def release(self) -> None:
-        """Tell the system that the file's pages are not needed for now: those read so far count as memory of ours."""
+    def release(self, first: int = 0, last: int | None = None) -> None:
+        """Tell the system that the file's pages are not needed for now: those read so far count as memory of ours.
+
+        ``first``, ``last``: bytes of ``data``; None: to its end.
+        """
         mapped = getattr(self.data, "_mmap", None)
         if mapped is None or not hasattr(mmap, "MADV_DONTNEED"):
             return
-        start = self.data.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
-        first = start - start % mmap.ALLOCATIONGRANULARITY
-        mapped.madvise(mmap.MADV_DONTNEED, first, start + self.data.nbytes - first)
+        stop = self.offset + (self.data.nbytes if last is None else last)
+        start = self.offset + first
+        start -= start % mmap.ALLOCATIONGRANULARITY
+        mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
+
+    @property
+    def offset(self) -> int:
+        """Byte of the mapped file at which the data begin; 0 for a tensor in memory."""
+        mapped = getattr(self.data, "_mmap", None)
+        return 0 if mapped is None else self.data.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
+
+    @property
+    def mapped_file(self) -> str | None:
+        """The file that holds the data; None for a tensor in memory."""
+        name = getattr(self.data, "filename", None)
+        return None if name is None else str(name)
 
     @property
     def file(self) -> str:
         """The mapped file, for messages."""
-        return str(getattr(self.data, "filename", None) or "a tensor in memory")
+        return self.mapped_file or "a tensor in memory"
 
     def numbers(self) -> NDArray[np.float32]:
         """The tensor of a float type (such as a bias or norm), as float32 of ``shape``."""

@@ -5,28 +5,21 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.errors import ConfigError, ModelFormatError
+from outrider.errors import ModelFormatError
 from outrider.native.arena import aligned_memory
 from outrider.native.context import Context, current_context, loading_context
-from outrider.native.gguf_types import gguf_number
 from outrider.native.library import native_library
-from outrider.native.stored import GGUF_TYPES, StoredTensor, code_table
-from outrider.native.structs import SourceStruct, WeightStruct
+from outrider.native.plans import Plan, Target
+from outrider.native.stored import StoredTensor
+from outrider.native.structs import WeightStruct
 
-__all__ = ["NativeWeight", "StoredRows", "Target", "pack", "pack_array"]
+__all__ = ["NativeWeight", "StoredRows", "Target", "pack", "pack_array", "packed_bias"]
 
 Floats = NDArray[np.float32]
-
-Target = Literal["float32", "bfloat16", "q8_0", "q4_0", "q4_1"]
-
-_TARGETS: dict[str | None, int] = {None: 0, "float32": 1, "bfloat16": 2, "q8_0": 3, "q4_0": 4, "q4_1": 5}
-_PANEL_OUTPUTS = 16
-_NO_MEMORY, _DAMAGED, _UNKNOWN_TYPE, _BAD_SIZE, _TOO_LARGE = 1, 16, 17, 18, 19
 
 
 class NativeWeight:
@@ -132,27 +125,10 @@ def pack(
         ConfigError: the native library is unavailable.
         MemoryError: not enough memory for a row.
     """
-    _check(stored, target)
-    rows, inputs = stored.shape
-    row_order = _compose(stored.order, order)
-    outputs = rows if row_order is None else len(row_order)
-    data = np.ascontiguousarray(stored.data).reshape(-1).view(np.uint8)
-    table = code_table(stored.type)
-    source = SourceStruct(
-        type=gguf_number(stored.type), target=_TARGETS[target], rows=rows, inputs=inputs, outputs=outputs,
-        order=None if row_order is None else row_order.ctypes.data, data=data.ctypes.data, data_bytes=data.nbytes,
-    )  # fmt: skip
-    if table is not None:
-        source.grid, source.grid_bytes = table.grid.ctypes.data, table.grid.nbytes
-        source.values[:] = table.values.tolist()
-    weight = WeightStruct()
-    native = native_library()
-    _raise_for(native.outrider_plan_weight(ctypes.byref(source), ctypes.byref(weight)), stored, target)
-    count = -(-outputs // _PANEL_OUTPUTS)
-    panels = aligned_memory(count * weight.panel_bytes)
-    status = native.outrider_pack(ctypes.byref(source), 0, count, panels.ctypes.data, panels.nbytes)
-    _raise_for(status, stored, target)
-    return NativeWeight(weight, panels, _packed_bias(bias, outputs), context or loading_context())
+    plan = Plan(stored, target, order)
+    panels = aligned_memory(plan.nbytes)
+    plan.pack(0, plan.panels, panels)
+    return NativeWeight(plan.struct, panels, packed_bias(bias, int(plan.struct.outputs)), context or loading_context())
 
 
 def pack_array(
@@ -162,30 +138,8 @@ def pack_array(
     return pack(StoredTensor.of(array), bias=bias, target=target, context=context)
 
 
-def _check(stored: StoredTensor, target: str | None) -> None:
-    if target not in _TARGETS:
-        known = ", ".join(name for name in _TARGETS if name)
-        raise ConfigError(f"target={target!r} is unknown: use one of {known}")
-    if stored.type not in GGUF_TYPES:
-        raise ModelFormatError(f"type {stored.type} cannot be packed: use one of {', '.join(GGUF_TYPES)}")
-    if len(stored.shape) != 2:
-        raise ModelFormatError(f"a tensor of shape {list(stored.shape)} cannot be packed: a matrix has two dimensions")
-    if not all(0 < size < 2**63 for size in stored.shape):
-        raise ModelFormatError(f"a tensor of shape {list(stored.shape)} cannot be packed: its sizes are out of range")
-
-
-def _compose(first: NDArray[np.int64] | None, then: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
-    if then is None:
-        return None if first is None else np.ascontiguousarray(first, np.int64)
-    order: NDArray[np.int64] = np.ascontiguousarray(then, np.int64)
-    if first is None:
-        return order
-    if len(order) and not 0 <= order.min() <= order.max() < len(first):
-        raise IndexError(f"a row order from {order.min()} to {order.max()} is not within {len(first)} rows")
-    return np.ascontiguousarray(first[order], np.int64)
-
-
-def _packed_bias(bias: Floats | None, outputs: int) -> NDArray[np.float32] | None:
+def packed_bias(bias: Floats | None, outputs: int) -> NDArray[np.float32] | None:
+    """A copy of a bias. Raises ``ModelFormatError`` unless it has ``outputs`` finite numbers."""
     if bias is None:
         return None
     if tuple(bias.shape) != (outputs,):
@@ -193,19 +147,3 @@ def _packed_bias(bias: Floats | None, outputs: int) -> NDArray[np.float32] | Non
     if not np.isfinite(bias).all():
         raise ModelFormatError("a bias holds NaN or infinity: download the model again")
     return np.array(bias, np.float32)
-
-
-def _raise_for(status: int, stored: StoredTensor, target: str | None) -> None:
-    about = f"{stored.type} {list(stored.shape)}"
-    if status == _NO_MEMORY:
-        raise MemoryError(f"no memory to pack a tensor {about}")
-    if status == _DAMAGED:
-        raise ModelFormatError(f"a tensor {about} holds NaN or infinity: download the model again")
-    if status == _TOO_LARGE:
-        raise ModelFormatError(f"a tensor {about} holds numbers too large for {target}: use float32")
-    if status == _UNKNOWN_TYPE:
-        raise ModelFormatError(f"type {stored.type} cannot be packed: use one of {', '.join(GGUF_TYPES)}")
-    if status == _BAD_SIZE:
-        raise ModelFormatError(f"a tensor {about} does not fit {stored.data.nbytes} bytes: download the model again")
-    if status:
-        raise IndexError(f"a row order for a tensor {about} names a row that is not there")

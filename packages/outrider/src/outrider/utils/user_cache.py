@@ -2,6 +2,7 @@
 
 models/NAME/   built-in models, ready to load        gguf/NAME-HASH/   converted GGUF files
 downloads/     finished parts of unfinished pulls    locks/            one lock file per name
+packed/        weights in the layouts of the native library
 """
 
 from __future__ import annotations

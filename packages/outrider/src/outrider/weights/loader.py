@@ -17,17 +17,21 @@ from outrider.models.factory import make_model
 from outrider.models.shard import Shard
 from outrider.weights.families.elsewhere import family_extension, other_family
 from outrider.weights.folder import open_checkpoint
+from outrider.weights.packed import packed_place
 
 C = TypeVar("C", bound=ModelConfig)
 
 _MOST_ROTATIONS = 1 << 30  # bytes of rotary tables: 2 million positions of heads of 128 dimensions
 
 
-def load_model(folder: Path, options: ModelOptions, *, shard: Shard | None = None) -> LoadedModel:
+def load_model(
+    folder: Path, options: ModelOptions, *, shard: Shard | None = None, progress: bool = False
+) -> LoadedModel:
     """Load the model in ``folder`` (of Hugging Face layout; ``catalog.resolve`` finds or makes one).
 
     Args:
         shard: the part of the weights that this process computes; None: all of them.
+        progress: whether long work is shown on a terminal.
 
     Raises:
         ModelFormatError: the files are damaged, unsafe or of an unsupported kind.
@@ -66,6 +70,7 @@ def load_model(folder: Path, options: ModelOptions, *, shard: Shard | None = Non
         fixed_shapes=graphs,
         shard=shard,
         implementation=options.implementation,
+        place=packed_place(folder, options.dtype, shard, progress=progress),
     )
 
 

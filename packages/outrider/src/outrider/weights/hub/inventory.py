@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from outrider.weights.gguf.shards import read_gguf
 from outrider.weights.hub.builtin import BUILTINS, BuiltIn, folder_of, is_pulled
 from outrider.weights.hub.catalog import resolve
 from outrider.weights.hub.manifest import MANIFEST, check_files, read_source
+from outrider.weights.packed import packed_models, packed_size
 
 
 @dataclass(frozen=True)
@@ -24,17 +25,26 @@ class Entry:
     """One line of ``outrider models list``. Every option for a model takes ``name``."""
 
     name: str
-    kind: Literal["built-in", "gguf", "hub"]
+    kind: Literal["built-in", "gguf", "hub", "folder"]
     parameters: int | None
     bytes: int | None  # on disk; for a model not pulled yet, to download
     licence: str | None
     pulled: bool
     folder: Path | None
+    packed_bytes: int = 0
+    """On disk, of weights packed for the native library."""
 
 
 def list_models() -> list[Entry]:
-    """The built-in models, the GGUF files converted so far, and the hub's models in its own cache."""
-    return [*map(_built_in, BUILTINS.values()), *_converted(), *_from_hub()]
+    """The built-in models, the GGUF files converted so far, the hub's models, and other folders with packed weights."""
+    entries = [*map(_built_in, BUILTINS.values()), *_converted(), *_from_hub()]
+    known = {entry.folder.resolve() for entry in entries if entry.folder is not None}
+    entries += [
+        Entry(str(folder), "folder", _parameters_of(folder), None, None, True, folder)
+        for folder in packed_models()
+        if folder not in known
+    ]
+    return [replace(each, packed_bytes=packed_size(each.folder)) if each.folder else each for each in entries]
 
 
 def describe(ref: str, *, verify: bool = False) -> dict[str, Any]:

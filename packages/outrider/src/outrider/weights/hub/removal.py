@@ -13,6 +13,7 @@ from outrider.weights.hub.builtin import BUILTINS, folder_of
 from outrider.weights.hub.catalog import gguf_folder, lone_gguf, real_place
 from outrider.weights.hub.downloads import parse_hub_ref
 from outrider.weights.hub.manifest import read_source
+from outrider.weights.packed import delete_folder, delete_packed, packed_folder, packed_models
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,10 @@ class Removed:
 def remove(ref: str) -> Removed:
     """Delete a model from the caches: a built-in one with its trained drafts, a converted ``.gguf`` file, or a hub id.
 
-    A ``.gguf`` file itself stays, and so does every folder outside the caches.
+    A ``.gguf`` file itself stays, and so does every folder outside the caches. Their packed weights go.
 
     Raises:
-        InvalidRequestError: ``ref`` is a folder of the user's own.
+        InvalidRequestError: ``ref`` is a folder of the user's own, of which nothing is packed.
         ModelNotFoundError: no cache holds the model.
     """
     path = Path(ref).expanduser()
@@ -40,6 +41,8 @@ def remove(ref: str) -> Removed:
         folder = gguf_folder(real_place(path))
     elif ref and path.is_dir() and (inside := lone_gguf(path)) is not None:
         folder = gguf_folder(inside)
+    elif ref and packed_folder(path).is_dir():
+        return Removed(ref, packed_folder(path), delete_packed(path))
     elif ref and path.is_dir() and cache_root() not in path.resolve().parents:
         raise InvalidRequestError(f"{ref} is a folder of your own, which no cache holds: delete it yourself")
     else:
@@ -47,17 +50,10 @@ def remove(ref: str) -> Removed:
     with locked(folder.name):
         if not folder.is_dir():
             raise _unknown(ref)
-        size = _delete(folder)
+        size = delete_folder(folder) + delete_packed(folder)
     if ref in BUILTINS:
-        size += _delete(cache_root() / "drafts" / ref)
+        size += delete_folder(cache_root() / "drafts" / ref)
     return Removed(ref, folder, size)
-
-
-def _delete(folder: Path) -> int:
-    """Delete ``folder``, and return the bytes that it held; 0 if it did not exist."""
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    shutil.rmtree(folder, ignore_errors=not folder.is_dir())
-    return size
 
 
 def _from_hub(ref: str) -> Removed:
@@ -71,17 +67,20 @@ def _from_hub(ref: str) -> Removed:
     for repo in cache.repos:
         if hub is not None and repo.repo_type == "model" and repo.repo_id == hub.repo:
             cache.delete_revisions(*(revision.commit_hash for revision in repo.revisions)).execute()
-            _remove_converted(repo.repo_path.resolve())
-            return Removed(ref, repo.repo_path, repo.size_on_disk)
+            packed = _remove_made(repo.repo_path.resolve())
+            return Removed(ref, repo.repo_path, repo.size_on_disk + packed)
     raise _unknown(ref)
 
 
-def _remove_converted(repo: Path) -> None:
-    """Remove the folders made from the GGUF files of a repository of the hub."""
+def _remove_made(repo: Path) -> int:
+    """Remove the folders made from the GGUF files of a repository of the hub; returns the bytes of packed weights."""
+    size = sum(delete_packed(folder) for folder in packed_models() if repo in folder.parents)
     for folder in (cache_root() / "gguf").glob("[!.]*"):
         if repo in Path(str((read_source(folder) or {}).get("path"))).parents:
             with locked(folder.name):
                 shutil.rmtree(folder)
+            size += delete_packed(folder)
+    return size
 
 
 def _unknown(ref: str) -> ModelNotFoundError:
