@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -262,12 +263,13 @@ def test_any_bytes_become_numbers_or_one_error(kind: str, seed: int, data: st.Da
     assert np.isfinite(all_rows(packed)).all()
 
 
-def test_rows_of_a_file_are_those_of_the_packed_matrix() -> None:
-    values = randn(40, 64, seed=3)
-    data = quantize(values, GGMLQuantizationType.Q5_0)
-    stored = StoredTensor("Q5_0", (40, 64), data.reshape(-1).view(np.uint8))
+@pytest.mark.parametrize("kind", GGUF_TYPES)
+def test_rows_of_a_file_are_those_of_the_packed_matrix(kind: str) -> None:
+    inputs = max(64, 2 * block_inputs(kind))
+    tensor = stored(kind, 40, inputs, seed=3)
+    rows = StoredRows(replace(tensor, order=np.arange(40)[::-1]))
     ids = np.array([39, 0, 7, 7])
-    assert np.array_equal(StoredRows(stored).rows(ids), pack(stored).rows(ids))
-    assert StoredRows(stored).rows(ids[:0]).shape == (0, 64)
-    with pytest.raises(IndexError, match="not there"):
-        StoredRows(stored).rows(np.array([40]))
+    assert np.array_equal(rows.rows(ids), pack(tensor).rows(39 - ids))
+    assert rows.rows(ids[:0]).shape == (0, inputs)
+    with pytest.raises(IndexError):
+        rows.rows(np.array([40]))

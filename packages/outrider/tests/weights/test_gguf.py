@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gguf import GGMLQuantizationType, dequantize, quantize
+from gguf import GGMLQuantizationType, GGUFEndian, GGUFWriter, dequantize, quantize
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -169,6 +169,15 @@ def _gguf(keys: list[bytes] = [], infos: list[bytes] = [], data: bytes = b"", **
     return head + bytes(-len(head) % 32) + data
 
 
+def test_a_file_of_a_big_endian_machine_is_refused_by_name(tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "m.gguf", "llama", endianess=GGUFEndian.BIG)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    with pytest.raises(ModelFormatError, match=r"m\.gguf is big-endian: convert it with .*gguf-convert-endian"):
+        open_gguf(tmp_path / "m.gguf")
+
+
 def _key(name: str, kind: int, value: bytes) -> bytes:
     return _string(name) + struct.pack("<I", kind) + value
 
@@ -179,8 +188,11 @@ def _key(name: str, kind: int, value: bytes) -> bytes:
         (b"", "empty"),
         (b"GG", "magic"),
         (b"GGML" + bytes(60), "not a GGUF file"),
-        (_gguf(version=1), "version 1"),
-        (_gguf(version=0x03000000), "little-endian"),
+        (_gguf(version=1), "version 1, of August 2023: download a newer file"),
+        (_gguf(version=4), "version 4: versions 2 and 3 are read"),
+        (_gguf(version=0x03000000), "is big-endian: convert it with"),
+        (_gguf(version=0x02000000), "is big-endian: convert it with"),
+        (_gguf(version=0x04000000), "version 67108864"),
         (b"GGUF" + struct.pack("<I", 3), "tensors"),
         (_gguf(tensors=2**63), "9,223,372,036,854,775,808 tensors"),
         (_gguf(counted_keys=2**64 - 1), "18,446,744,073,709,551,615 keys"),

@@ -64,6 +64,16 @@ def read_gguf_header(path: Path) -> GGUFHeader:
         raise ModelFormatError(f"{path} is damaged: {error}; download it again") from None
 
 
+def _of_another_kind(version: int) -> str:
+    """What is wrong with a file of this version, as a little-endian machine reads it."""
+    swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
+    if swapped in _VERSIONS:
+        return "is big-endian: convert it with the gguf package's gguf-convert-endian FILE little"
+    if version == 1:
+        return "has GGUF version 1, of August 2023: download a newer file of the model"
+    return f"has GGUF version {version}: versions 2 and 3 are read"
+
+
 class _Scanner:
     def __init__(self, path: Path, data: mmap.mmap) -> None:
         self.path, self.data, self.at = path, data, 0
@@ -76,7 +86,7 @@ class _Scanner:
             raise ModelFormatError(f"{self.path} is not a GGUF file: it does not start with 'GGUF'")
         version = self.number("<I", "version")
         if version not in _VERSIONS:
-            raise ModelFormatError(f"{self.path} has GGUF version {version}: versions 2 and 3, little-endian, are read")
+            raise ModelFormatError(f"{self.path} {_of_another_kind(version)}")
         tensor_count = self.count("tensors", least_bytes=24)
         key_count = self.count("keys", least_bytes=13)
         metadata: dict[str, Any] = {}

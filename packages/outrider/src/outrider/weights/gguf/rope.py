@@ -34,7 +34,9 @@ def read_gguf_rope(arch: str, header: GGUFHeader, turned: object, family: Family
     theta = header.scalar(f"{arch}.rope.freq_base", 10000.0)
     scaling = _scaling(arch, header, turned, theta)
     if family.rope_by_kind is None:
-        return {"rope_theta": theta, "rope_scaling": scaling}
+        length = "original_max_position_embeddings"  # of which a family may have a default, above that of a scaling
+        own = {length: scaling[length]} if length in family.defaults and scaling and length in scaling else {}
+        return {"rope_theta": theta, "rope_scaling": scaling} | own
     swa = header.scalar(f"{arch}.rope.freq_base_swa", family.rope_by_kind)
     local = theta if family.name == "olmo3" else swa  # llama.cpp reads OLMo 3's and does not use it
     kinds = {"full_attention": (scaling or {}) | {"rope_theta": theta}, "sliding_attention": {"rope_theta": local}}

@@ -134,6 +134,9 @@ def to_hf_config(config: ModelConfig) -> dict[str, Any]:
         "eos_token_id": eos[0] if len(eos) == 1 else eos or None,
         "torch_dtype": "bfloat16",
     }
+    length = "original_max_position_embeddings"
+    if length in family.defaults and length in config.rope_scaling:
+        raw[length] = config.rope_scaling[length]
     if family.windows == "by kind":  # written even if None: Mistral's default is a window
         raw["sliding_window"] = config.sliding_window
         raw |= {"layer_types": kinds_of(config)} if config.window_layers else {}
