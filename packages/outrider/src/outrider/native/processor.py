@@ -9,6 +9,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from outrider.native.cores import usable_cores
+
 __all__ = ["installed_version", "num_threads", "processor_name", "set_num_threads"]
 
 _CPUINFO = Path("/proc/cpuinfo")
@@ -24,11 +26,11 @@ def set_num_threads(count: int) -> None:
 
 
 def num_threads() -> int:
-    """Threads to compute with: as set, else ``OMP_NUM_THREADS``, else one per physical core of this process."""
+    """Threads to compute with: as set, else ``OMP_NUM_THREADS``, else ``usable_cores()``: one per physical core."""
     if _chosen:
         return _chosen[0]
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    return int(asked) if asked.isdigit() and int(asked) > 0 else _physical_cores()
+    return int(asked) if asked.isdigit() and int(asked) > 0 else usable_cores()
 
 
 @cache
@@ -36,14 +38,6 @@ def processor_name() -> str:
     """The CPU's name for reports."""
     named = next((fields.get("model name") for fields in _processors().values()), None)
     return named or platform.processor() or platform.machine()
-
-
-@cache
-def _physical_cores() -> int:
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    known = _processors()
-    cores = {(known.get(cpu, {}).get("physical id"), known.get(cpu, {}).get("core id") or cpu) for cpu in allowed}
-    return max(1, len(cores))
 
 
 @cache
