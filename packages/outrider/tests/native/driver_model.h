@@ -199,4 +199,20 @@ static outrider_model random_model(int which) {
                             .final_norm = {random_floats(s->hidden, 1.0f)}, .embedding = ends, .head = ends + 1};
 }
 
+/* Experts of all formats in place of a layer's MLP. ``like``: sizes of model_sizes. */
+static void add_experts(outrider_model *m, int layer, int like, int experts, int used) {
+    const sizes *s = model_sizes + like;
+    outrider_layer *l = (outrider_layer *)m->layer + layer;
+    outrider_mlp *expert = allocate((size_t)experts * sizeof *expert);
+    for (int e = 0; e < experts; e++)
+        expert[e] = (outrider_mlp){.gate = random_weight(e, s->inner, s->hidden, s->has_bias),
+                                   .up = random_weight(e + e / FORMATS, s->inner, s->hidden, s->has_bias),
+                                   .down = random_weight(3 * e, s->hidden, s->inner, s->has_bias)};
+    l->router = random_weight(layer % 2 ? 8 : 2, experts, s->hidden, 0);
+    l->expert = expert;
+    l->experts = experts;
+    l->experts_used = used;
+    l->normalised = layer % 2;
+}
+
 #endif

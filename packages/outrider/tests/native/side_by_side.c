@@ -79,6 +79,8 @@ int main(void) {
     const char *best = best_isa();
     outrider_context *shared;
     model = random_model(0);
+    add_experts(&model, 1, 0, 9, 3);
+    add_experts(&model, 2, 0, 12, 5);
     if (outrider_create(2, best, &shared)) return 2;
     job alone = {.threads = 1, .isa = "portable"};
     run_job(&alone);

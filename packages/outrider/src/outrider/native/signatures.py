@@ -22,6 +22,7 @@ _SIGNATURES = {  # arguments, then the result
     "outrider_destroy": ("p", "i"),
     "outrider_isa": ("p", "s"),
     "outrider_threads": ("p", "i"),
+    "outrider_syncs": ("p", "n"),
     "outrider_plan_weight": ("pp", "i"),
     "outrider_pack": ("pnnpn", "i"),
     "outrider_checksum": ("pnp", "i"),
@@ -45,6 +46,7 @@ _SIGNATURES = {  # arguments, then the result
     "outrider_sample": ("pnppspp", "i"),
     "outrider_memory_rate": ("pn", "d"),
     "outrider_arithmetic_rate": ("p", "d"),
+    "outrider_sync_time": ("p", "d"),
 }
 
 

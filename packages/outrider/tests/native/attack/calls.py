@@ -89,6 +89,7 @@ CALLS: dict[str, Callable[[World], Arguments]] = {
     "create": lambda w: [2, b"portable", at(w.context_out)],
     "destroy": lambda w: [w.context],
     "threads": lambda w: [w.context],
+    "syncs": lambda w: [w.context],
     "isa_state": lambda _: [b"portable"],
 }
 """Arguments of ``outrider_NAME``; those of ``forward`` in several situations."""

@@ -212,7 +212,7 @@ _ELSEWHERE = [
         "shared.slot_bytes": (0, -1), "shared.size": (0, -1), "shared.rank": (-1, 1),
     }.items() for value in values),
     *(Case("isa_state", {"0": name}, 0) for name in (None, b"", b"avx9000")),
-    *(Case("threads", {"0": value}, 0) for value in (None, odd)),
+    *(Case(name, {"0": value}, 0) for name in ("threads", "syncs") for value in (None, odd)),
     *(Case("forward", {"spans.0.entries": entries}, 0) for entries in (2, HUGE)),
     Case("sparse", {"batch.layers": 0, "batch.features": 0}, 0),
     Case("suffix_array_search", {"0": 0, "1": None}, 0),

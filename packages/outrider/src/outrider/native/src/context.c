@@ -36,6 +36,14 @@ int outrider_destroy(outrider_context *c) {
 int outrider_threads(const outrider_context *c) { return is_context(c) ? c->pool.count : 0; }
 const char *outrider_isa(const outrider_context *c) { return is_context(c) ? c->k->name : NULL; }
 
+int64_t outrider_syncs(outrider_context *c) {
+    if (!is_context(c)) return 0;
+    lock_context(c);
+    int64_t syncs = c->pool.syncs;
+    unlock_context(c);
+    return syncs;
+}
+
 /* In a forked child, where the threads are not and the locks may be held by one of them: the first call makes new ones,
  * others wait for it. */
 static void renew_after_fork(outrider_context *c) {

@@ -13,7 +13,7 @@
 #include "linear.h"
 
 #define FEW_COPIES 32
-#define LEAST_PANELS 4 /* of each expert's down: a jump in memory costs about as much as reading one */
+#define LEAST_PANELS 8 /* of each expert's down: a jump in memory costs about as much as reading one */
 
 /* The row's most likely experts, the first of equals; their weights stay, and those of the others become 0. */
 static void choose(const outrider_layer *l, float *weights, uint8_t *chosen) {

@@ -1,8 +1,8 @@
 /* Linear layers: panels of weights, shared out among threads. */
 #include "linear.h"
 
-#define LEAST_BYTES 32768 /* that are worth a claim: some microseconds */
-#define MOST_ROWS_PANELS 65536 /* rows times panels: so many panels stay in a core's cache while it goes over the rows */
+#define LEAST_BYTES 65536 /* that are worth a claim: some microseconds */
+#define MOST_ROWS_PANELS 65536 /* rows times panels: so many panels stay in a cache while a core goes over the rows */
 
 typedef struct {
     const kernels *k;

@@ -1,4 +1,4 @@
-/* How fast this machine reads memory and multiplies: the two limits of a forward pass. */
+/* How fast this machine reads memory and multiplies, the two limits of a forward pass, and how fast its threads meet. */
 #define _GNU_SOURCE /* clock_gettime */
 #include <stdlib.h>
 #include <string.h>
@@ -89,4 +89,35 @@ double outrider_arithmetic_rate(outrider_context *context) {
     free(codes);
     free(quant);
     return rate;
+}
+
+enum { MEETINGS = 200 };
+
+typedef struct {
+    const thread_pool *pool;
+    _Atomic int64_t met;
+} meeting;
+
+/* An item for each thread: none ends before all have begun, so that no thread does two. */
+static void meet(void *shared, int64_t item, int thread) {
+    meeting *m = shared;
+    int64_t count = m->pool->count, all = (atomic_fetch_add(&m->met, 1) / count + 1) * count;
+    (void)item;
+    (void)thread;
+    for (int looks = 0; atomic_load(&m->met) < all; looks++) wait_briefly(m->pool, looks);
+}
+
+double outrider_sync_time(outrider_context *context) {
+    if (!is_context(context)) return 0;
+    meeting m = {.pool = &context->pool};
+    lock_context(context);
+    double best = 1e30;
+    for (int i = 0; i < TRIES; i++) {
+        double start = seconds();
+        for (int j = 0; j < MEETINGS; j++) run_items(&context->pool, context->pool.count, meet, &m);
+        double took = (seconds() - start) / MEETINGS;
+        best = took < best ? took : best;
+    }
+    unlock_context(context);
+    return best;
 }

@@ -48,6 +48,9 @@ OUTRIDER_API int outrider_destroy(outrider_context *context);
 OUTRIDER_API int outrider_threads(const outrider_context *context);     /* 0: it is none */
 OUTRIDER_API const char *outrider_isa(const outrider_context *context); /* NULL: it is none */
 
+/* Times that the threads have shared out work, and waited for its end, since they were started; 0: it is none. */
+OUTRIDER_API int64_t outrider_syncs(outrider_context *context);
+
 /* ---- Weights ------------------------------------------------------------------------------------------------- */
 
 enum outrider_layout {
@@ -365,5 +368,7 @@ OUTRIDER_API const char *outrider_layout(int32_t index, int64_t *offset, int64_t
 OUTRIDER_API double outrider_memory_rate(outrider_context *context, int64_t bytes);
 /* Multiplications and additions of 8 bits in a second, by all threads, on weights in the cache; 0 without memory. */
 OUTRIDER_API double outrider_arithmetic_rate(outrider_context *context);
+/* Seconds until all threads have met and the caller has seen the last of them; 0: it is no context. */
+OUTRIDER_API double outrider_sync_time(outrider_context *context);
 
 #endif

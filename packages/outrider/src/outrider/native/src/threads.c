@@ -8,10 +8,13 @@
  * A thread that claims items has seen the ticket of the current job, whatever it saw before, as the whole word is
  * compared. ``job`` may only change when all claimed items are done.
  *
- * A claim takes 1 / (2 threads) of what is left (guided self-scheduling, Polychronopoulos and Kuck 1987). A thread of
- * half the speed ends its first share when the others end the job, and shares behind that become small:
+ * A claim takes 1 / (2 threads) of what is left (guided self-scheduling, Polychronopoulos and Kuck 1987), so that long
+ * runs are read, and all threads end together:
  *
  *     two threads, 64 items     16  12  9  6  5  4  3  2  1  1  1 ...
+ *
+ * A thread of half the speed ends its first share when the others end the job. One that is slower still comes last with
+ * a share that could have been smaller: it claims half as much from then on, and comes back to what others claim slowly.
  */
 #define _GNU_SOURCE /* clock_gettime, sched_getaffinity */
 #include "threads.h"
@@ -22,8 +25,10 @@
 
 #define FIELD 24
 #define MASK ((UINT64_C(1) << FIELD) - 1)
+#define CAUTION 1024
+#define MOST_CAUTION (32 * CAUTION)
 #define SPIN_NANOSECONDS 60000 /* that an idle thread looks for work: longer than what stands between two jobs */
-#define SPINS 400              /* looks at the ticket or the count before the processor is offered to others */
+#define SPINS 100              /* looks at the ticket or the count before the processor is offered to others */
 
 static int64_t nanoseconds(void) {
     struct timespec now;
@@ -34,8 +39,8 @@ static int64_t nanoseconds(void) {
 static int has_items(uint64_t t) { return (t & MASK) < ((t >> FIELD) & MASK); }
 
 /* How many of the items left a thread takes. If the job is another one meanwhile, its claim fails. */
-static int64_t share_of(const thread_pool *pool, int64_t left) {
-    int64_t share = left / atomic_load_explicit(&pool->job.parts, memory_order_relaxed);
+static int64_t share_of(const thread_pool *pool, int64_t left, int64_t caution) {
+    int64_t share = left * CAUTION / (atomic_load_explicit(&pool->job.parts, memory_order_relaxed) * caution);
     int64_t least = atomic_load_explicit(&pool->job.least, memory_order_relaxed);
     int64_t most = atomic_load_explicit(&pool->job.most, memory_order_relaxed);
     if (share > most) share = most;
@@ -43,16 +48,26 @@ static int64_t share_of(const thread_pool *pool, int64_t left) {
     return share < left ? share : left;
 }
 
+/* What a thread learns from a share that it has done: ``last``: the others had to wait for it. */
+static void learn(pool_thread *own, int last, int64_t share, int64_t least) {
+    if (last && share > least && own->caution < MOST_CAUTION)
+        own->caution *= 2;
+    else if (!last)
+        own->caution -= (own->caution - CAUTION) / 256;
+}
+
 /* Does some items if there are any. */
-static int do_share(thread_pool *pool, int thread) {
+static int do_share(thread_pool *pool, pool_thread *own) {
     uint64_t t = atomic_load_explicit(&pool->ticket, memory_order_acquire);
     while (has_items(t)) {
-        int64_t next = (int64_t)(t & MASK), share = share_of(pool, (int64_t)(t >> FIELD & MASK) - next);
+        int64_t next = (int64_t)(t & MASK), items = (int64_t)(t >> FIELD & MASK);
+        int64_t share = share_of(pool, items - next, own->caution);
         if (atomic_compare_exchange_weak_explicit(&pool->ticket, &t, t + (uint64_t)share, memory_order_acq_rel,
                                                   memory_order_acquire)) {
-            int64_t first = pool->job.first + next;
-            pool->job.function(pool->job.work, first, first + share, thread);
-            atomic_fetch_add_explicit(&pool->done, share, memory_order_release);
+            int64_t first = pool->job.first + next, least = atomic_load_explicit(&pool->job.least, memory_order_relaxed);
+            pool->job.function(pool->job.work, first, first + share, own->number);
+            int64_t done = atomic_fetch_add_explicit(&pool->done, share, memory_order_release) + share;
+            learn(own, done == items, share, least);
             return 1;
         }
     }
@@ -68,9 +83,8 @@ static void sleep_until_work(thread_pool *pool) {
     pthread_mutex_unlock(&pool->sleep_lock);
 }
 
-/* Between two looks: a thread that has looked often offers its processor to one that may need it to get on; at once,
- * if the threads have no processor each. */
-static void wait_briefly(const thread_pool *pool, int looks) {
+/* A processor is offered at once if the threads have none each: another may need it for what this one waits for. */
+void wait_briefly(const thread_pool *pool, int looks) {
     if (looks < SPINS && !pool->crowded)
         pause_briefly();
     else
@@ -90,7 +104,7 @@ static int spin_until_work(const thread_pool *pool) {
 static void *serve(void *argument) {
     pool_thread *own = argument;
     while (!atomic_load_explicit(&own->pool->ends, memory_order_relaxed))
-        if (!do_share(own->pool, own->number) && !spin_until_work(own->pool)) sleep_until_work(own->pool);
+        if (!do_share(own->pool, own) && !spin_until_work(own->pool)) sleep_until_work(own->pool);
     return NULL;
 }
 
@@ -120,12 +134,13 @@ void start_threads(thread_pool *pool, int count) {
     atomic_store(&pool->done, 0);
     atomic_store(&pool->sleeping, 0);
     atomic_store(&pool->ends, 0);
-    int started = 1;
+    int started = 0;
     for (; started < count && started < MOST_THREADS; started++) {
         pool_thread *own = pool->threads + started;
         own->pool = pool;
         own->number = started;
-        if (pthread_create(&own->id, NULL, serve, own)) break;
+        own->caution = CAUTION;
+        if (started && pthread_create(&own->id, NULL, serve, own)) break;
     }
     pool->count = started;
 }
@@ -147,7 +162,7 @@ static void run_ticket(thread_pool *pool, int64_t first, int64_t items) {
     atomic_store(&pool->ticket, generation << 2 * FIELD | (uint64_t)items << FIELD);
     /* In one order with the store above and the sleeper's test: none is missed. */
     if (atomic_load(&pool->sleeping)) wake_sleepers(pool);
-    while (do_share(pool, 0)) {
+    while (do_share(pool, pool->threads)) {
     }
     for (int looks = 0; atomic_load_explicit(&pool->done, memory_order_acquire) < items; looks++)
         wait_briefly(pool, looks); /* whoever holds the last item may be waiting for this processor */

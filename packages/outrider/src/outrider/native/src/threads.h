@@ -22,9 +22,10 @@ typedef struct {
 typedef struct thread_pool thread_pool;
 
 typedef struct {
-    thread_pool *pool;
+    _Alignas(PAIR_OF_LINES) thread_pool *pool;
     pthread_t id;
     int number;
+    int64_t caution; /* how much less than the others it claims at once, in units of 1 / CAUTION */
 } pool_thread;
 
 struct thread_pool {
@@ -44,7 +45,7 @@ struct thread_pool {
     _Atomic int ends; /* the threads are to end */
     pthread_mutex_t sleep_lock;
     pthread_cond_t wake;
-    pool_thread threads[MOST_THREADS]; /* of the first, which is the caller's, nothing is used */
+    pool_thread threads[MOST_THREADS]; /* the first is the caller */
 };
 
 /* Starts as many of ``count`` threads as the system allows, the caller's included. */
@@ -62,6 +63,10 @@ void run_items(thread_pool *pool, int64_t items, item_function *function, void *
 /* The same for items that are small: a thread claims a part of what is left, so that shares become smaller towards the
  * end and all threads end together, however fast each of them is. Up to ``least`` items are the caller's alone. */
 void run_shares(thread_pool *pool, int64_t items, share_size size, share_function *function, void *work);
+
+/* Between two looks at what another thread is to do; ``looks``: those before. Not before long, the processor is offered
+ * to others. */
+void wait_briefly(const thread_pool *pool, int looks);
 
 static inline void pause_briefly(void) {
 #if defined(__x86_64__)
