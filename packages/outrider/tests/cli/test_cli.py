@@ -319,6 +319,7 @@ def test_doctor_reports_and_tests_this_machine() -> None:
     kept = {f["dtype"]: f["chains"] and f["trees"] for f in facts["batch_invariance"]}
     assert kept == dict.fromkeys(("bfloat16", "float32", "q8_0", "q4_0", "q4_1"), True)
     assert facts["threads"] == 1
+    assert facts["threads_compared"][0]["threads"] == 1
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from outrider.models.run_time import time_runs
+from outrider.cli.doctor import compare_threads, with_least_times
+from outrider.models.run_time import least_times, time_runs
 from outrider.native import measure
 from outrider.native.context import Context
 from outrider.native.library import library
-from outrider.native.measure import MachineRates, measure_rates
+from outrider.native.measure import MachineRates, measure_rates, thread_counts
 from tests import small_models
 
 needs_library = pytest.mark.skipif(library() is None, reason="no native library")
@@ -26,6 +27,41 @@ def test_rates_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = measure_rates(Context(1))
     assert 0.1 < rates.read_gb_s < 10_000
     assert 0.1 < rates.int8_gmac_s < 100_000
+    assert rates.sync_us < 10  # alone
+
+
+@needs_library
+def test_two_threads_meet_in_less_than_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_BUFFER", 4 << 20)
+    assert 0.01 < measure_rates(Context(2)).sync_us < 1e6
+
+
+def test_counts_of_threads_grow_by_halves() -> None:
+    assert thread_counts(1) == [1]
+    assert thread_counts(2) == [1, 2]
+    assert thread_counts(6) == [1, 2, 3, 4, 6]
+    assert thread_counts(20) == [1, 2, 3, 4, 6, 8, 12, 16, 20]
+
+
+@needs_library
+def test_doctor_compares_numbers_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_BUFFER", 4 << 20)
+    compared = compare_threads(3)
+    assert [row["threads"] for row in compared] == [1, 2, 3]
+    assert all(row["read_gb_s"] > 0 and row["int8_gmac_s"] > 0 for row in compared)
+    shown = with_least_times(small_models.llama(), compared)
+    assert all(row.keys() >= {"threads", "read_gb_s", "sync_us", "one_row_ms", "prompt_ms"} for row in shown)
+
+
+def test_the_least_time_of_a_pass_is_the_longer_of_reading_and_multiplying() -> None:
+    model = small_models.llama()
+    slow_memory, slow_arithmetic = MachineRates(1e-4, 1e3), MachineRates(1e3, 1e-4)
+    first, second = least_times(model, {1: slow_memory, 4: slow_arithmetic})
+    (limits,) = time_runs(model, MachineRates(1e-4, 1e-4), rows=(1,))
+    assert (first.threads, second.threads) == (1, 4)
+    assert first.one_row_ms == first.prompt_ms == limits.memory_limit_ms
+    assert second.one_row_ms == limits.arithmetic_limit_ms
+    assert second.prompt_ms == pytest.approx(256 * second.one_row_ms, rel=1e-3)
 
 
 @needs_library

@@ -35,10 +35,12 @@ def doctor(
         facts["implementation"] = llm.model.implementation
         facts["memory_plan"] = asdict(plan)
         facts["run_times"] = run_times(llm.model, facts)
+        facts["threads_compared"] = with_least_times(llm.model, facts["threads_compared"])
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
         _show(facts)
+        _show_threads(facts["threads_compared"])
         if model is not None:
             typer.echo(f"\nMemory for {model}, with the defaults of the engine:")
             typer.echo("\n".join(f"  {line}" for line in plan.lines()))
@@ -55,6 +57,7 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
 
     from outrider import __version__
     from outrider.models.probe import probe
+    from outrider.native.cores import usable_cores
     from outrider.native.library import library
     from outrider.native.processor import installed_version, num_threads, processor_name, set_num_threads
     from outrider.utils.user_cache import cache_root
@@ -78,6 +81,7 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
         "gpu": None if device == "cpu" else _gpu_name(),
         "device": str(device),
         **native_facts(num_threads()),
+        "threads_compared": compare_threads(max(num_threads(), usable_cores())),
         "model_cache": str(root),
         "disk_free_gb": round(shutil.disk_usage(existing).free / 1e9, 1),
         "batch_invariance": [asdict(probe(kind, device)) for kind in kinds],
@@ -110,6 +114,43 @@ def native_facts(threads: int) -> dict[str, Any]:
     }
 
 
+def compare_threads(most: int) -> list[dict[str, Any]]:
+    """The rates of memory and arithmetic with 1 to ``most`` threads; empty without the native library."""
+    from outrider.native.context import MOST_THREADS, Context
+    from outrider.native.library import loaded
+    from outrider.native.measure import measure_rates, thread_counts
+
+    if loaded() is None:
+        return []
+    counts = thread_counts(min(most, MOST_THREADS))
+    return [{"threads": count, **asdict(measure_rates(Context(count)))} for count in counts]
+
+
+def with_least_times(model: LoadedModel, compared: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """``compared`` with the least time of a forward pass of ``model`` with each number of threads."""
+    from outrider.models.run_time import least_times
+    from outrider.native.measure import MachineRates
+
+    rates = {row["threads"]: MachineRates(row["read_gb_s"], row["int8_gmac_s"]) for row in compared}
+    return [row | asdict(least) for row, least in zip(compared, least_times(model, rates), strict=True)]
+
+
+def _show_threads(compared: list[dict[str, Any]]) -> None:
+    if not compared:
+        return
+    with_model = "one_row_ms" in compared[0]
+    typer.echo(
+        "\nThreads: memory, arithmetic, time until all have met" + (", least time of a pass" if with_model else "")
+    )
+    for row in compared:
+        line = (
+            f"  {row['threads']:3} {row['read_gb_s']:8.1f} GB/s {row['int8_gmac_s']:9.1f} G/s {row['sync_us']:8.2f} us"
+        )
+        if with_model:
+            line += f"   one row {row['one_row_ms']:.2f} ms, a prompt of 256 {row['prompt_ms']:.0f} ms"
+        typer.echo(line)
+
+
 def run_times(model: LoadedModel, facts: dict[str, Any]) -> list[dict[str, Any]]:
     """Times of forward passes of 1, 4 and 16 rows, with both limits; empty without the native library."""
     from outrider.models.run_time import time_runs
@@ -131,7 +172,7 @@ def _show_run_times(runs: list[dict[str, Any]]) -> None:
 def _show(facts: dict[str, Any]) -> None:
     yes = {True: "yes", False: "no", None: "none"}
     for key, value in facts.items():
-        if key not in ("batch_invariance", "memory_plan", "run_times"):
+        if key not in ("batch_invariance", "memory_plan", "run_times", "threads_compared"):
             value = ", ".join(value) or None if isinstance(value, list) else value
             shown = yes[value] if value is None or isinstance(value, bool) else value
             typer.echo(f"{key.replace('_', ' '):18} {shown}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from outrider.cache import CacheSpec
@@ -13,7 +13,10 @@ from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import num_layer_weights
 from outrider.native.measure import MachineRates
 
-__all__ = ["RunTime", "time_runs"]
+__all__ = ["LeastTime", "RunTime", "least_times", "time_runs"]
+
+PROMPT_ROWS = 256
+"""Rows of a prompt in ``LeastTime``."""
 
 _CONTEXT = 128  # tokens before the timed rows
 _TRIES = 7
@@ -40,6 +43,29 @@ def time_runs(model: LoadedModel, rates: MachineRates, rows: Sequence[int] = (1,
         arithmetic = rates.arithmetic_limit(weights, count)
         found.append(RunTime(count, *(round(1e3 * t, 2) for t in (_shortest(model, count), memory, arithmetic))))
     return found
+
+
+@dataclass(frozen=True)
+class LeastTime:
+    """The least milliseconds of a forward pass with so many threads: of reading or of multiplying all weights."""
+
+    threads: int
+    one_row_ms: float
+    prompt_ms: float
+    """``PROMPT_ROWS`` rows."""
+
+
+def least_times(model: LoadedModel, rates: Mapping[int, MachineRates]) -> list[LeastTime]:
+    """By number of threads, with the ``rates`` of each."""
+    weights, read = _weights_multiplied(model.config), _bytes_read(model)
+    return [
+        LeastTime(threads, *(_least_ms(each, weights, read, rows) for rows in (1, PROMPT_ROWS)))
+        for threads, each in rates.items()
+    ]
+
+
+def _least_ms(rates: MachineRates, weights: int, read: int, rows: int) -> float:
+    return round(1e3 * max(rates.memory_limit(read), rates.arithmetic_limit(weights, rows)), 2)
 
 
 def _weights_multiplied(c: ModelConfig) -> int:
