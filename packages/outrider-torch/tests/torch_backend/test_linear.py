@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outrider_torch.kernels.linear.linear import TorchLinear
+from outrider_torch.kernels.linear import TorchLinear
 from tests import small_models
 
 

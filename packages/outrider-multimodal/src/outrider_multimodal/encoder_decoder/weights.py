@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from outrider.native.weights import Target
 from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
-from outrider_torch.kernels.linear.linear import TorchLinear
+from outrider_torch.kernels.linear import TorchLinear
 from outrider_torch.kernels.native_tensors import pack_tensor
 from outrider_torch.kernels.norm import LayerNorm, Norm, RMSNorm
 from outrider_torch.kernels.serial import elementwise

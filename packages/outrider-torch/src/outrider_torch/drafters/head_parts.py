@@ -19,7 +19,7 @@ from outrider_torch.drafters.torch_target import TorchTarget
 from outrider_torch.heads.blockwise import BlockwiseHeads
 from outrider_torch.heads.medusa import MedusaHeads
 from outrider_torch.heads.vocabulary import ScoringHead
-from outrider_torch.kernels.linear.linear import TorchLinear
+from outrider_torch.kernels.linear import TorchLinear
 from outrider_torch.kernels.native_tensors import pack_tensor
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)

@@ -4,9 +4,9 @@ Contents::
 
     batch        ForwardBatch and Span: the packed tokens of a forward pass
     native/      a whole forward pass on a CPU in C: sources, their compilation, and matrices in their layout
-    backends/    a decoder layer of torch operations (TorchBackend): GPUs, and CPUs without the library
+    layers       decoder layers of torch operations: GPUs, and CPUs without the library
     attention/   torch's attention for a batch of chains and trees, in calls of one shape
-    linear/      linear layers on torch, in calls of one number of rows on a CPU
+    linear       linear layers on torch, in calls of one number of rows on a CPU
 
 ``models.factory`` chooses: the native library on CPUs, torch elsewhere. Both keep these promises, and
 ``tests/models/test_invariance.py`` tests them:

@@ -21,8 +21,8 @@ from outrider.models.layer_kinds import layer_kinds, num_weights
 from outrider_torch.cuda_graphs.buckets import Bucket, Grid, GridAttention, split_at
 from outrider_torch.cuda_graphs.graphs import CudaCapture, CudaGraphRunner
 from outrider_torch.kernels.attention.attention import plan
-from outrider_torch.kernels.backends import LayerForward, LayerWeights, TorchBackend, unfused_layer
-from outrider_torch.kernels.linear.linear import TorchLinear
+from outrider_torch.kernels.layers import DecoderLayers, LayerForward, LayerWeights
+from outrider_torch.kernels.linear import TorchLinear
 from outrider_torch.kernels.rope import rotations
 from outrider_torch.models.weights import TorchWeights
 
@@ -56,7 +56,7 @@ class LlamaModel:
             self._norm = weights.norm("model.norm")
             self._head = self._embedding if config.tie_embeddings else weights.get("lm_head.weight").clone()
             self._lm_head = TorchLinear(self._head, None)
-            self._backend = TorchBackend(weights.dimensions)
+            self._backend = DecoderLayers(weights.dimensions)
             self._kinds = layer_kinds(config)
             self._rotations = [
                 None if kind.rope is None else self._rotation_table(*kind.rope).to(self.device) for kind in self._kinds
@@ -136,7 +136,7 @@ class LlamaModel:
         def attention(layer: LayerWeights, qkv: Tensor) -> Tensor:
             return over(layer.index, *backend.split(layer, qkv, rotation))
 
-        x, forward = self.embed(grid.tokens.flatten()), unfused_layer(backend, attention)
+        x, forward = self.embed(grid.tokens.flatten()), backend.with_attention(attention)
         x, taken = self._through_layers(x, bucket.layers, bucket.features, forward)
         hidden = self.final_norm(x[grid.scored])
         return ForwardOutput(self.compute_logits(hidden), hidden, _side_by_side([t[grid.packed] for t in taken]))

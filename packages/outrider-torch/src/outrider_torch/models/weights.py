@@ -9,8 +9,8 @@ from torch import Tensor
 
 from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import kind_of
-from outrider_torch.kernels.backends import Dimensions, ExpertWeights, LayerWeights, MLPWeights
-from outrider_torch.kernels.linear.linear import Linear, TorchLinear
+from outrider_torch.kernels.layers import Dimensions, ExpertWeights, LayerWeights, MLPWeights
+from outrider_torch.kernels.linear import TorchLinear
 from outrider_torch.kernels.native_tensors import as_tensors
 from outrider_torch.kernels.norm import LayerNorm, Norm, RMSNorm
 from outrider_torch.kernels.rope import pair_rows
@@ -81,7 +81,7 @@ class TorchWeights:
         mlps = tuple(self._mlp(f"{name}.experts.{e}") for e in range(experts.count))
         return ExpertWeights(self._linear(f"{name}.gate"), mlps, experts.used, experts.normalised)
 
-    def _linear(self, *names: str, heads: Mapping[int, int] | None = None) -> Linear:
+    def _linear(self, *names: str, heads: Mapping[int, int] | None = None) -> TorchLinear:
         """Fuse projections that share their input. ``heads``: of the projections whose rows are rotary pairs."""
         rows = [(name, (heads or {}).get(i)) for i, name in enumerate(names)]
         weights = [self._rows(f"{name}.weight", h) for name, h in rows]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -12,24 +10,14 @@ _ROWS = 16
 """Rows of every call on a CPU: a library picks its kernel by the shape, and another kernel adds in another order."""
 
 
-class Linear(Protocol):
-    """``y = x Wᵀ + b`` for x: [n, in], with y: [n, out]."""
-
-    @property
-    def out_features(self) -> int: ...
-
-    @property
-    def in_features(self) -> int: ...
-
-    def __call__(self, x: Tensor) -> Tensor: ...
-
-
 class TorchLinear:
-    """``Linear`` on torch. On a CPU, output row ``i`` depends on input row ``i`` alone, bit for bit."""
+    """``y = x Wᵀ + b`` for x: [n, in], with y: [n, out].
+
+    On a CPU, output row ``i`` depends on input row ``i`` alone, bit for bit.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         """``weight``: [out, in] on its device and in its dtype."""
-        self.out_features, self.in_features = weight.shape
         self._weight, self._bias = weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:

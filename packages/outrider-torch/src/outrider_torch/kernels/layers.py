@@ -1,0 +1,202 @@
+"""Decoder layers in torch operations, over packed tokens: any dtype, any device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from outrider.cache.protocol import KVCache
+from outrider_torch.kernels.attention.attention import AttentionPlan, attend
+from outrider_torch.kernels.attention.tree_tiles import TILE
+from outrider_torch.kernels.linear import TorchLinear
+from outrider_torch.kernels.norm import Norm, RMSNorm
+from outrider_torch.kernels.rope import rotate
+from outrider_torch.kernels.serial import elementwise
+
+Activation = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Dimensions:
+    """Dimensions of attention heads, and constants that all layers share."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    activation: str = "silu"
+    residual_scale: float = 1.0
+    """Factor of each block's output before the residual sum."""
+    attention_scale: float | None = None
+    """Factor of scores; None: 1 / sqrt(head_dim)."""
+    attention_cap: float | None = None
+    """Scores become cap * tanh(score / cap)."""
+
+    @property
+    def group(self) -> int:
+        """Query heads per key head."""
+        return self.heads // self.kv_heads
+
+
+@dataclass(frozen=True, eq=False)
+class MLPWeights:
+    """Two linear layers with an activation between them."""
+
+    gate_up: TorchLinear  # d -> 2 * intermediate; only d -> intermediate if not gated
+    down: TorchLinear
+    gated: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertWeights:
+    """A mixture of MLPs, and the router that chooses ``used`` of them for each token."""
+
+    router: TorchLinear  # d -> experts
+    experts: tuple[MLPWeights, ...]
+    used: int
+    normalised: bool
+
+
+@dataclass(frozen=True, eq=False)
+class LayerWeights:
+    """The norms and linear layers of one decoder layer, in the layout of their device."""
+
+    index: int
+    attention_norm: Norm | None
+    qkv: TorchLinear  # d -> (heads + 2 kv_heads) * head_dim
+    q_norm: RMSNorm | None  # per head
+    k_norm: RMSNorm | None
+    out: TorchLinear
+    mlp_norm: Norm | None
+    mlp: MLPWeights | ExpertWeights
+    kind: int = 0
+    """Index of the layer's attention plan and rotation in the forward pass."""
+    whole_qk_norm: bool = False  # over all heads together
+    attention_output_norm: Norm | None = None
+    mlp_output_norm: Norm | None = None
+
+
+LayerForward = Callable[[LayerWeights, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+"""Computes a decoder layer: from x and y (None: zero), whose sum [T, d] is its input, to the next layer's x and y.
+
+The results may reuse the memory of the results two layers before.
+"""
+
+Attention = Callable[[LayerWeights, Tensor], Tensor]
+"""Stores keys and values of qkv [T, (heads + 2 * kv_heads) * head_dim], and attends: [T, heads * head_dim]."""
+
+
+class DecoderLayers:
+    """Computes decoder layers. See ``outrider_torch.kernels`` for the promises it keeps."""
+
+    def __init__(self, dimensions: Dimensions) -> None:
+        self._of = dimensions
+
+    def padded_rows(self, count: int, alone: bool) -> int:
+        """The number of rows to pad a forward pass of ``count`` tokens to; ``alone``: it is a single chain.
+
+        A short chain is padded to a tile of attention, once for all layers.
+        """
+        return max(count, TILE) if alone else count
+
+    def _add_norm(self, x: Tensor, y: Tensor | None, norm: Norm | None) -> tuple[Tensor, Tensor]:
+        """``x + y`` (y None: x) and its norm (norm None: the sum): [T, d] each."""
+        x = x if y is None else x + y
+        return x, x if norm is None else norm(x)
+
+    def _added(self, y: Tensor, norm: Norm | None) -> Tensor:
+        """The addition of a block's output y: [T, d] to the residual stream."""
+        y = y if norm is None else norm(y)
+        return y if self._of.residual_scale == 1.0 else y * self._of.residual_scale
+
+    def _mlp(self, weights: MLPWeights | ExpertWeights, x: Tensor) -> Tensor:
+        """The MLP or mixture of x: [T, d] -> [T, d]."""
+        activate = _silu if self._of.activation == "silu" else _gelu_tanh
+        if isinstance(weights, ExpertWeights):
+            return mixture(weights, x, activate)
+        return dense(weights, x, activate)
+
+    def layers(
+        self, plans: Sequence[AttentionPlan], cache: KVCache, rotations: Sequence[Tensor | None]
+    ) -> LayerForward:
+        """A function that computes one layer after the other, for one forward pass.
+
+        Args:
+            plans: one for each kind of layer.
+            rotations: complex64 [T, 1, head_dim / 2] of each kind of layer, or None: nothing is rotated.
+        """
+
+        def attention(layer: LayerWeights, qkv: Tensor) -> Tensor:
+            plan = plans[layer.kind]
+            q, k, v = self.split(layer, qkv, rotations[layer.kind])
+            for span, row in plan.spans:
+                rows = slice(row, row + span.count)
+                cache.write(layer.index, span.slot, span.start, k[rows], v[rows])
+            return attend(q, cache, layer.index, plan, self._of.attention_scale, self._of.attention_cap)
+
+        return self.with_attention(attention)
+
+    def with_attention(self, attention: Attention) -> LayerForward:
+        """A decoder layer around any attention."""
+
+        def forward(layer: LayerWeights, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+            x, normed = self._add_norm(x, y, layer.attention_norm)
+            y = self._added(layer.out(attention(layer, layer.qkv(normed))), layer.attention_output_norm)
+            x, normed = self._add_norm(x, y, layer.mlp_norm)
+            return x, self._added(self._mlp(layer.mlp, normed), layer.mlp_output_norm)
+
+        return forward
+
+    def split(self, layer: LayerWeights, qkv: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of a layer's qkv, normed and rotated: [T, heads or kv_heads, head_dim] each."""
+        d = self._of
+        every = qkv.view(qkv.shape[0], -1, d.head_dim)  # [T, heads + 2 kv_heads, head_dim]
+        qk, v = every[:, : d.heads + d.kv_heads], every[:, d.heads + d.kv_heads :]
+        if layer.q_norm is not None and layer.k_norm is not None:
+            q, k = qk[:, : d.heads], qk[:, d.heads :]
+            if layer.whole_qk_norm:
+                q, k = q.flatten(1), k.flatten(1)
+            normed = (norm(t).view(len(qkv), -1, d.head_dim) for norm, t in ((layer.q_norm, q), (layer.k_norm, k)))
+            qk = torch.cat(list(normed), dim=1)
+        if rotation is not None:
+            qk = rotate(qk, rotation)
+        return qk[:, : d.heads], qk[:, d.heads :], v
+
+
+def _silu(x: Tensor) -> Tensor:
+    """SiLU of x: [T, intermediate]. In bfloat16 vector and scalar code round alike, for all 65,536 inputs."""
+    return F.silu(x) if x.dtype != torch.float32 else elementwise(F.silu, x)
+
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    """GELU by tanh, in float32: [T, intermediate]."""
+    return elementwise(lambda part: F.gelu(part, approximate="tanh"), x.float()).to(x.dtype)
+
+
+def dense(weights: MLPWeights, x: Tensor, activate: Activation) -> Tensor:
+    """The MLP of x: [T, d] -> [T, d]."""
+    inner = weights.gate_up(x)
+    if not weights.gated:
+        return weights.down(activate(inner))
+    gate, up = inner.chunk(2, dim=-1)
+    return weights.down(activate(gate) * up)
+
+
+def mixture(weights: ExpertWeights, x: Tensor, activate: Activation) -> Tensor:
+    """The mixture of x: [T, d] -> [T, d]: the weighted sum of each row's best experts, in the experts' order.
+
+    An expert computes only its own rows. Its linear layers give a row the same bits in any batch, and
+    a row's experts are added in one order, so the row does not depend on other rows' experts.
+    """
+    scores = weights.router(x).float().softmax(dim=-1)
+    best, chosen = (t[:, : weights.used] for t in scores.sort(dim=-1, descending=True, stable=True))
+    if weights.normalised:
+        best = best / best.sum(dim=-1, keepdim=True)
+    out = torch.zeros_like(x)
+    for index in chosen.unique().tolist():
+        rows, places = (chosen == index).nonzero(as_tuple=True)
+        out[rows] += dense(weights.experts[index], x[rows], activate) * best[rows, places, None].to(x.dtype)
+    return out
