@@ -48,9 +48,7 @@ class RankedSource:
         }
 
 
-def rank_sources(
-    candidates: Sequence[SourceCandidate], target: Cost, *, batch: int = 1, overhead: float = 0.0
-) -> list[RankedSource]:
+def rank_sources(candidates: Sequence[SourceCandidate], target: Cost, *, batch: int = 1) -> list[RankedSource]:
     """Every candidate at its best K, fastest first.
 
     A step without a draft costs and gains nothing. The source's gain is therefore averaged with plain decoding's by
@@ -58,10 +56,10 @@ def rank_sources(
     """
     ranking = []
     for candidate in candidates:
-        k, gain = best_measured_k(candidate.rates, target, candidate.cost, batch=batch, overhead=overhead)
+        k, gain = best_measured_k(candidate.rates, target, candidate.cost, batch=batch)
         share = candidate.drafting_share
         mixed = 1 / (share / gain + 1 - share)
-        even = break_even_alpha(max(k, 1), target, candidate.cost, batch=batch, overhead=overhead)
+        even = break_even_alpha(max(k, 1), target, candidate.cost, batch=batch)
         ranking.append(RankedSource(candidate, k, mixed, even))
     return sorted(ranking, key=lambda ranked: -ranked.speedup)
 

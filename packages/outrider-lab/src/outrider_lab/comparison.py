@@ -17,7 +17,6 @@ from outrider_lab.measure import (
     Tick,
     measure_latency_curve,
     measure_settings,
-    truncate_rounds,
 )
 
 
@@ -49,11 +48,9 @@ def decode_rounds(observed: Measurements) -> list[Round]:
     return [pair for request in observed.rounds for pair in request[1:]]
 
 
-def predict(observed: Measurements, plain: Measurements, target: Cost, k: int | None = None) -> float:
-    """Speedup over plain decoding by the observed rounds, shortened to ``k`` draft tokens if ``k`` is given."""
+def predict(observed: Measurements, plain: Measurements, target: Cost) -> float:
+    """Speedup over plain decoding by the observed rounds."""
     rounds = decode_rounds(observed)
-    if k is not None:
-        rounds = truncate_rounds(rounds, k)
     tokens = sum(accepted + 1 for _, accepted in rounds)
     seconds = predicted_seconds(rounds, target, observed.draft_s_per_token, observed.overhead_s)
     return tokens * (target(1) + plain.overhead_s) / seconds if seconds else 1.0

@@ -145,8 +145,8 @@ def _dtype(llm: LLM) -> str:
     return llm.model.precision
 
 
-def stretch(prompts: Sequence[list[int]], room: int, wanted: int = 120) -> list[int]:
+def stretch(prompts: Sequence[list[int]], room: int) -> list[int]:
     """Token ids of text from the prompts to score: the compared rows, and a context before them."""
-    count = min(wanted, room - 2 * batch_invariance.ROWS - 2)
+    count = min(120, room - 2 * batch_invariance.ROWS - 2)
     endless = itertools.cycle(token for prompt in prompts for token in prompt)
     return list(itertools.islice(endless, max(count, batch_invariance.ROWS + 1)))

@@ -15,15 +15,12 @@ HASH_BLOCK = 512
 """Tokens of one of a trace's ``hash_ids``."""
 
 
-def read_trace(path: Path, *, speedup: float = 1.0) -> Workload:
+def read_trace(path: Path) -> Workload:
     """Requests of a file with one JSON object a line.
 
     Each object has ``timestamp`` (milliseconds), ``input_length`` and ``output_length`` (tokens). Optional are
     ``hash_ids``, one for each 512 tokens of the prompt, which names all tokens up to their end, and ``session_id``:
     without ``hash_ids``, a session's prompt begins with its earlier prompts.
-
-    Args:
-        speedup: factor on the recorded rate of arrivals.
 
     Raises:
         InvalidRequestError: the file cannot be read, or has another form; the message names the line.
@@ -39,7 +36,7 @@ def read_trace(path: Path, *, speedup: float = 1.0) -> Workload:
     rows.sort(key=lambda row: row["timestamp"])
     names: dict[Any, int] = {}
     sessions = [names.setdefault(row.get("session_id", ("request", i)), len(names)) for i, row in enumerate(rows)]
-    times = np.array([row["timestamp"] for row in rows], dtype=np.float64) / 1e3 / speedup
+    times = np.array([row["timestamp"] for row in rows], dtype=np.float64) / 1e3
     times -= times[0]
     last: dict[int, int] = {}
     follows = []

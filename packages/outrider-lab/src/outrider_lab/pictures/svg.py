@@ -69,8 +69,7 @@ def bar(x: float, y: float, width: float, height: float, colour: str, *, hint: s
     return f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="{colour}">{title}</rect>'
 
 
-def line(points: Sequence[tuple[float, float]], colour: str, *, wide: float = 1.0, dashed: bool = False) -> str:
+def line(points: Sequence[tuple[float, float]], colour: str, *, wide: float = 1.0) -> str:
     """A line through points."""
-    dash = ' stroke-dasharray="2 3"' if dashed else ""
     path = " ".join(f"{x:g},{y:g}" for x, y in points)
-    return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{wide:g}"{dash}/>'
+    return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{wide:g}"/>'

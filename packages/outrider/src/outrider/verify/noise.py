@@ -129,14 +129,7 @@ class Noise:
             )
         return token
 
-    def draw_from_logits(
-        self,
-        logits: NDArray[np.float32],
-        params: SamplingParams,
-        position: int,
-        purpose: Purpose = Purpose.MATCH,
-        node: int = 0,
-    ) -> int:
+    def draw_from_logits(self, logits: NDArray[np.float32], params: SamplingParams, position: int) -> int:
         """``draw`` from ``shaping.log_weights(logits, params)``, which the native library does not store.
 
         Args:
@@ -148,8 +141,8 @@ class Noise:
         """
         sampler = native.sampler()
         if sampler is None:
-            return self.draw(shaping.log_weights(logits, params), position, purpose, node)
-        token, largest = sampler.sample(logits, params, self._row_keys(position, purpose, node))
+            return self.draw(shaping.log_weights(logits, params), position)
+        token, largest = sampler.sample(logits, params, self._row_keys(position, Purpose.MATCH, 0))
         shaping.check_largest(largest, params)
         return token
 
