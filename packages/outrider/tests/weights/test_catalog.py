@@ -84,6 +84,16 @@ def test_a_damaged_conversion_is_made_again(verify: bool, tmp_path: Path) -> Non
     assert weights.read_bytes() == good
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json", "chat_template.jinja"])
+def test_a_changed_byte_of_a_small_file_is_seen_at_every_start(name: str, tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf")
+    path = resolve(str(tmp_path / "m.gguf")) / name
+    good = path.read_bytes()
+    path.write_bytes(good[:20] + bytes([good[20] ^ 1]) + good[21:])
+    resolve(str(tmp_path / "m.gguf"))
+    assert path.read_bytes() == good
+
+
 def test_a_folder_of_an_earlier_version_is_made_again(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf")
     folder = resolve(str(tmp_path / "m.gguf"))

@@ -81,10 +81,11 @@ def test_a_model_folder_may_hold_parts(parts: list[Path], tmp_path: Path) -> Non
 @pytest.mark.parametrize("changed", [0, 1, 2])
 def test_a_changed_part_is_converted_again(changed: int, parts: list[Path]) -> None:
     folder = resolve(str(parts[0]))
-    other = written(parts[0].parent.parent / "other", metadata={"rope.freq_base": 5e5})[changed]
-    shutil.copy(other, parts[changed])
+    content = parts[changed].read_bytes()
+    parts[changed].unlink()  # the folder has a link to it
+    parts[changed].write_bytes(content[:-4] + bytes([content[-4] ^ 1]) + content[-3:])  # the last digit of a number
     assert resolve(str(parts[0])) == folder
-    assert (folder / f"model-0000{changed + 1}-of-00003.gguf").read_bytes() == other.read_bytes()
+    assert (folder / f"model-0000{changed + 1}-of-00003.gguf").read_bytes() == parts[changed].read_bytes()
 
 
 @pytest.mark.parametrize("given", ["part", "folder"])

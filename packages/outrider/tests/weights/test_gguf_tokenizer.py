@@ -121,6 +121,16 @@ def test_a_long_run_of_spaces_begins_with_the_longest_token(name: str, tmp_path:
         assert [lengths[i] for i in ids] == [5] * (count // 5) + [count % 5] * (count % 5 > 0)
 
 
+@pytest.mark.parametrize("name", ["llama", "phi3", "gemma", "gemma3"])
+def test_text_without_control_tokens_is_encoded_alike_as_plain_text(name: str, tmp_path: Path) -> None:
+    write_case(tmp_path / "m.gguf", name)
+    found = tokenizer(tmp_path / "m.gguf", tmp_path / "out")
+    for text in ("hello", " hello", "hello  world\n", "w\u00e4r"):
+        assert found.encode_plain(text) == found.encode(text)
+    if name != "phi3":
+        assert found.encode_plain("he</s>lo", add_special_tokens=False) != found.encode("he</s>lo")[1:]
+
+
 @pytest.mark.parametrize("piece", ["x", "#version", "x y"])
 def test_merges_are_read_whatever_their_tokens_spell(piece: str) -> None:
     """The compact form of ``tokenizer.json`` separates by spaces, and has lines that are skipped."""
