@@ -19,7 +19,8 @@
 #include "dot_portable.h"
 #endif
 
-#define ROW_TILE 256 /* rows whose activations stay in a core's cache while it goes over its panels */
+#define ROW_TILE 16         /* rows whose activations stay in a core's cache while it goes over panels */
+#define PANEL_CACHE 262144 /* bytes of panels that do */
 #define AHEAD_BYTES 4096 /* further than the processor looks ahead by itself, which is to the end of a page */
 #define FORCE_INLINE static inline __attribute__((always_inline))
 
@@ -240,24 +241,34 @@ ROWS(eight_rows, 8)
 ROWS(sixteen_rows, 16)
 #endif
 
-static void linear(const outrider_weight *w, const activations *a, int64_t first, int64_t last, float *y,
-                   int64_t stride) {
-    for (int64_t tile = 0; tile < a->rows; tile += ROW_TILE) {
-        int64_t end = tile + ROW_TILE < a->rows ? tile + ROW_TILE : a->rows;
-        for (int64_t p = first; p < last; p++) {
-            int64_t r = tile, ahead = p + 1 < last ? w->panel_bytes : 0;
+/* Rows [first, last) through one panel. */
+static void rows_of_panel(const outrider_weight *w, int64_t p, int64_t ahead, const activations *a, int64_t first,
+                          int64_t last, float *y, int64_t stride) {
+    int64_t r = first;
 #if MOST_ROWS >= 16
-            for (; r + 16 <= end; r += 16) sixteen_rows(w, p, ahead, a, r, y, stride);
+    for (; r + 16 <= last; r += 16) sixteen_rows(w, p, ahead, a, r, y, stride);
 #endif
 #if MOST_ROWS >= 8
-            for (; r + 8 <= end; r += 8) eight_rows(w, p, ahead, a, r, y, stride);
+    for (; r + 8 <= last; r += 8) eight_rows(w, p, ahead, a, r, y, stride);
 #endif
 #if MOST_ROWS >= 4
-            for (; r + 4 <= end; r += 4) four_rows(w, p, ahead, a, r, y, stride);
-            if (r + 3 == end) three_rows(w, p, ahead, a, r, y, stride), r = end; /* a draft of two tokens */
+    for (; r + 4 <= last; r += 4) four_rows(w, p, ahead, a, r, y, stride);
+    if (r + 3 == last) three_rows(w, p, ahead, a, r, y, stride), r = last; /* a draft of two tokens */
 #endif
-            for (; r + 2 <= end; r += 2) two_rows(w, p, ahead, a, r, y, stride);
-            for (; r < end; r++) one_row(w, p, ahead, a, r, y, stride);
-        }
+    for (; r + 2 <= last; r += 2) two_rows(w, p, ahead, a, r, y, stride);
+    for (; r < last; r++) one_row(w, p, ahead, a, r, y, stride);
+}
+
+/* Panels that stay in a core's cache meet all rows, a few rows at a time that stay there too. */
+static void linear(const outrider_weight *w, const activations *a, int64_t first, int64_t last, float *y,
+                   int64_t stride) {
+    int64_t together = 1 + PANEL_CACHE / w->panel_bytes;
+    for (int64_t start = first; start < last; start += together) {
+        int64_t end = start + together < last ? start + together : last;
+        for (int64_t r = 0; r < a->rows; r += ROW_TILE)
+            for (int64_t p = start; p < end; p++) {
+                int64_t ahead = r == 0 && p + 1 < last ? w->panel_bytes : 0;
+                rows_of_panel(w, p, ahead, a, r, r + ROW_TILE < a->rows ? r + ROW_TILE : a->rows, y, stride);
+            }
     }
 }
