@@ -48,14 +48,15 @@ static void scales_of_groups(const outrider_weight *w, const uint8_t *at, int co
  * fetched into the cache. */
 static const uint8_t *read_scales(const outrider_weight *w, const uint8_t *at, int64_t ahead, int blocks,
                                   group_scales *s) {
-    int count = blocks * (32 / w->group);
-    int super = is_of_super_blocks(w->scales) ? w->super_block / w->group : count;
-    int64_t super_bytes = super_scale_bytes(w) + super * group_scale_bytes(w), bytes = count / super * super_bytes;
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + ahead + i);
-    if (is_of_super_blocks(w->scales))
-        for (int done = 0; done < count; done += super)
-            scales_of_super_block(w, at + done / super * super_bytes, super, s->scale + done, s->minimum + done);
-    else
-        scales_of_groups(w, at, count, s);
-    return at + bytes;
+    const int count = w->group == 32 ? blocks : 2 * blocks, has_super = is_of_super_blocks(w->scales);
+    const int super = !has_super ? count : w->super_block >> (w->group == 32 ? 5 : 4);
+    const int64_t bytes = super_scale_bytes(w) + super * group_scale_bytes(w);
+    for (int done = 0; done < count; done += super, at += bytes) {
+        for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + ahead + i);
+        if (has_super)
+            scales_of_super_block(w, at, super, s->scale + done, s->minimum + done);
+        else
+            scales_of_groups(w, at, count, s);
+    }
+    return at;
 }
