@@ -29,7 +29,7 @@ from outrider.errors import OutriderError
 from outrider.models.base import LoadedModel
 from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import num_layer_weights
-from outrider.native.context import Context
+from outrider.native.context import NativeContext
 from outrider.native.library import available_isas, default_isa, native_library
 from outrider.native.measure import MachineRates, measure_rates
 from outrider.native.processor import num_threads, processor_name, set_num_threads
@@ -96,14 +96,14 @@ def measure(args: argparse.Namespace, ref: str) -> dict[str, Any]:
     if args.peer and file is None:
         raise SystemExit(f"{ref} is no GGUF file: peers read the same file, so give one")
     passes = Passes(args.rows, args.prompt, args.context, args.repeat)
-    rates = [measure_rates(Context(num_threads()))]
+    rates = [measure_rates(NativeContext(num_threads()))]
     ours = Outrider(lambda: load_model(folder, ModelOptions(dtype=args.dtype)), passes)
     model, engines = ours.model, list[Engine]([ours])
     try:
         engines += [open_peer(peer, file, num_threads(), passes) for peer in args.peer if file is not None]
         found = in_turn(engines, args.rounds)
         peaks = [engine.peak_mb() for engine in engines]
-        rates.append(measure_rates(Context(num_threads())))
+        rates.append(measure_rates(NativeContext(num_threads())))
     finally:
         for engine in engines:
             engine.close()

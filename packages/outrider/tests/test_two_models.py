@@ -12,7 +12,7 @@ import pytest
 
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.models.native_llama import NativeLlamaModel
-from outrider.native.context import Context
+from outrider.native.context import NativeContext
 from outrider.native.library import library
 from tests.model_folders import model_folder
 
@@ -89,7 +89,7 @@ def test_each_has_threads_of_its_own_which_its_draft_model_shares(both: Mapping[
     assert contexts["wide"][0] is contexts["wide"][1] is not contexts["deep"][0]
 
 
-def native_context(model: object) -> Context:
+def native_context(model: object) -> NativeContext:
     assert isinstance(model, NativeLlamaModel)
     return model.context
 

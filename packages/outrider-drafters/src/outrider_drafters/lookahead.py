@@ -44,7 +44,7 @@ class GuessPool:
 
 
 @dataclass
-class _State:
+class _WindowState:
     """A request's window and pool.
 
     Column i holds N - 1 tokens guessed for positions i, i + 1, ... after the last committed token. The l-th last
@@ -77,11 +77,11 @@ class LookaheadDrafter(SingleRequestDrafter):
     """
 
     def __init__(self) -> None:
-        self._states: dict[str, _State] = {}
+        self._states: dict[str, _WindowState] = {}
 
     def start(self, request: RequestView) -> None:
         _, ngram, guesses = request.speculation.lookahead_shape
-        self._states[request.id] = _State(GuessPool(ngram, guesses))
+        self._states[request.id] = _WindowState(GuessPool(ngram, guesses))
 
     def finish(self, request_id: str) -> None:
         self._states.pop(request_id, None)
@@ -123,7 +123,7 @@ def _append(trie: Trie, node: int, tokens: Sequence[int]) -> int:
     return node
 
 
-def _iterate(state: _State, outcome: Outcome) -> None:
+def _iterate(state: _WindowState, outcome: Outcome) -> None:
     """One Jacobi iteration: every scored column loses its oldest token and gains the target's most likely next one.
 
     Columns are found in the draft by their tokens, as a controller may have dropped some.

@@ -26,7 +26,7 @@ Followers = tuple[tuple[int, float], ...]  # tokens and probabilities, most like
 Key = tuple[int, int]  # the last two tokens; -1 and the last token for a context of one
 
 
-class Memory:
+class FollowerMemory:
     """Followers of token pairs and of single tokens in one domain; a ``Store`` of ``utils.partitioned_store``."""
 
     def __init__(self) -> None:
@@ -70,8 +70,8 @@ class RecyclingDrafter(SingleRequestDrafter):
     def __init__(self, vocab_size: int, capacity: int = CAPACITY) -> None:
         """``capacity``: bytes of memory for all domains together."""
         self._vocab_size = vocab_size
-        self.memories = PartitionedStore(Memory, capacity)
-        self._handles: dict[str, Handle[Memory]] = {}  # by request
+        self.memories = PartitionedStore(FollowerMemory, capacity)
+        self._handles: dict[str, Handle[FollowerMemory]] = {}  # by request
 
     def start(self, request: RequestView) -> None:
         self._handles[request.id] = self.memories.open(request.cache_salt, request.tenant)

@@ -11,7 +11,7 @@ from outrider.utils.partitioned_store import DOMAIN_BYTES
 from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY, Draft, Verdict
 from outrider.verify.tree import depths
-from outrider_drafters.recycling import CONTEXT_BYTES, WIDTH, Memory, RecyclingDrafter
+from outrider_drafters.recycling import CONTEXT_BYTES, WIDTH, FollowerMemory, RecyclingDrafter
 from tests.drafters.views import request
 from tests.utils.store_bytes import counted_over_taken
 
@@ -116,7 +116,7 @@ def test_chains_for_verifiers_that_take_no_trees() -> None:
     assert drafted(drafter, request([1, 3], speculation={"verifier": "rejection"})).tokens == (4,)
 
 
-def fill(store: Memory, count: int) -> None:
+def fill(store: FollowerMemory, count: int) -> None:
     """Learn ``count`` contexts, none of which was seen before."""
     for i in range(count):
         store.learn(1_000_000 + i, 2_000_000 + i, tuple((3_000_000 + j, j / 9) for j in range(8)))
@@ -125,4 +125,4 @@ def fill(store: Memory, count: int) -> None:
 @pytest.mark.parametrize("count", [4, 400])
 def test_bytes_are_counted_about_right_whatever_the_number_of_domains(count: int) -> None:
     """Within half and twice of what Python takes, as for every store."""
-    assert 0.5 < counted_over_taken(Memory, fill, 8000 // count, count) < 2
+    assert 0.5 < counted_over_taken(FollowerMemory, fill, 8000 // count, count) < 2

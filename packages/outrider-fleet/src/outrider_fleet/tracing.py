@@ -38,7 +38,7 @@ def use(tracer: Any) -> None:
     _tracer = tracer
 
 
-class Span:
+class TraceSpan:
     """A part of a request's work. On its own it does nothing."""
 
     header: Mapping[str, str] = {}
@@ -54,7 +54,7 @@ class Span:
         """Note that something happened."""
 
 
-class _RealSpan(Span):
+class _RealSpan(TraceSpan):
     def __init__(self, span: Any) -> None:
         from opentelemetry import trace
         from opentelemetry.propagate import inject
@@ -92,10 +92,10 @@ class _RealSpan(Span):
 
 
 @contextlib.contextmanager
-def traced(name: str, parent: Mapping[str, str] | None, attributes: Mapping[str, Any]) -> Iterator[Span]:
+def traced(name: str, parent: Mapping[str, str] | None, attributes: Mapping[str, Any]) -> Iterator[TraceSpan]:
     """A span around some work; ``parent`` is the ``header`` of the span that it belongs to."""
     if _tracer is None:
-        yield Span()
+        yield TraceSpan()
         return
     from opentelemetry.propagate import extract
 

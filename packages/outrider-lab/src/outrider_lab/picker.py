@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from outrider_lab.candidates import MIN_SPEEDUP, RankedSource, best_shape, rank_sources
-from outrider_lab.priors import Workload, candidates
+from outrider_lab.priors import DescribedWorkload, candidates
 from outrider_lab.roofline import Roofline, devices_needed
 
 SHORT_OUTPUT = 16
@@ -40,7 +40,7 @@ class Recommendation:
         }
 
 
-def recommend(load: Workload) -> Recommendation:
+def recommend(load: DescribedWorkload) -> Recommendation:
     """Apply the rules to priors for ``load``."""
     hardware = load.hardware.tensor_parallel(devices_needed(load.hardware, load.target))
     target = Roofline(load.target, hardware, load.context, load.batch)
@@ -70,7 +70,7 @@ def recommend(load: Workload) -> Recommendation:
     )
 
 
-def warnings_for(load: Workload, target: Roofline) -> list[str]:
+def warnings_for(load: DescribedWorkload, target: Roofline) -> list[str]:
     """The reasons against speculation that apply to ``load``."""
     found = []
     if load.batch > target.free_rows // 2:
@@ -87,12 +87,12 @@ def warnings_for(load: Workload, target: Roofline) -> list[str]:
     return found
 
 
-def draft_temperature(load: Workload, source: str) -> float | None:
+def draft_temperature(load: DescribedWorkload, source: str) -> float | None:
     """Advice for ``draft_temperature``; None for sources without one and for greedy requests."""
     return load.temperature if source == "model" and load.temperature > 0 else None
 
 
-def training_advice(load: Workload, ranking: Sequence[RankedSource]) -> list[str]:
+def training_advice(load: DescribedWorkload, ranking: Sequence[RankedSource]) -> list[str]:
     """The expected gain of a trained head, if there is none and it is worth training."""
     if load.can_train:
         return []

@@ -18,7 +18,7 @@ TEXTS: tuple[TextKind, ...] = ("repetitive", "mixed", "novel")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workload:
+class DescribedWorkload:
     """A user's knowledge of a workload without measurements."""
 
     target: ModelSize
@@ -41,7 +41,7 @@ class Workload:
             )
 
 
-def candidates(load: Workload, hardware: Hardware) -> list[SourceCandidate]:
+def candidates(load: DescribedWorkload, hardware: Hardware) -> list[SourceCandidate]:
     """Sources with acceptance rates from the literature (and from ``benchmarks/``).
 
     Sampling at temperature 1 lowers acceptance by 0.02 to 0.13 (Leviathan et al. 2023, table 3).

@@ -13,13 +13,13 @@ from outrider_lab import theory
 from outrider_lab.candidates import RankedSource, SourceCandidate, best_shape, rank_sources
 from outrider_lab.cost import DraftCost, LatencyCurve, flat
 from outrider_lab.picker import recommend
-from outrider_lab.priors import Workload, candidates, expected_alpha
+from outrider_lab.priors import DescribedWorkload, candidates, expected_alpha
 from outrider_lab.roofline import HARDWARE, ModelSize
 
 
-def load(**changes: Any) -> Workload:
+def load(**changes: Any) -> DescribedWorkload:
     options: dict[str, Any] = {"target": ModelSize(8e9), "hardware": HARDWARE["A100"]}
-    return Workload(**options | changes)
+    return DescribedWorkload(**options | changes)
 
 
 def test_a_free_sure_guess_beats_a_dear_or_unsure_one() -> None:

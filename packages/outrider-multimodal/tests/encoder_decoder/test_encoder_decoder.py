@@ -18,7 +18,7 @@ from outrider.config import DTypeName, ModelOptions
 from outrider.drafters.draft_cache import DraftModel
 from outrider.errors import InvalidRequestError, ModelFormatError
 from outrider.models.batch import ForwardBatch, Span
-from outrider.native.context import Context
+from outrider.native.context import NativeContext
 from outrider.native.library import available_isas, native_library
 from outrider.verify.arrays import Floats, host
 from outrider.weights.loader import load_model
@@ -201,7 +201,7 @@ def test_attention_to_constant_keys_is_torch_s(length: int, heads: int, width: i
     isas = available_isas(native_library())
     assert isas
     for isa in isas:
-        keys = NativeCrossKeys([keys_values], heads, dtype, Context(2, isa))
+        keys = NativeCrossKeys([keys_values], heads, dtype, NativeContext(2, isa))
         assert torch.equal(keys.attend(0, q, 0.3), found)
 
 

@@ -35,7 +35,7 @@ State = Literal["unloaded", "loading", "ready", "draining", "dead"]
 
 
 @dataclass(frozen=True)
-class ImageLimits:
+class ServedImageLimits:
     """The images that one prompt may have: their count, the bytes of a file, the pixels of an image."""
 
     count: int
@@ -141,7 +141,9 @@ class Service:
     def read_images(self, prompt: Any, **scheduling: Any) -> EncodedPrompt:
         """A prompt with its images read, within the server's limits."""
         settings = self.settings
-        limits = ImageLimits(settings.limits.max_images, settings.max_body_bytes, settings.limits.max_image_pixels)
+        limits = ServedImageLimits(
+            settings.limits.max_images, settings.max_body_bytes, settings.limits.max_image_pixels
+        )
         return self.engine.llm.read(prompt, limits=limits, **scheduling)
 
     def check_length(self, text: str, param: str) -> None:

@@ -15,7 +15,7 @@ from outrider.drafters.trained.native_eagle import NativeEagle
 from outrider.drafters.trained.runner import HeadRunner
 from outrider.models.batch import Span
 from outrider.models.native_llama import NativeLlamaModel
-from outrider.native.context import Context
+from outrider.native.context import NativeContext
 from outrider.native.library import available_isas, library
 from outrider.verify.tree import ancestor_mask, depths
 from outrider_torch.drafters.eagle_runner import TorchEagle
@@ -129,7 +129,7 @@ def test_bits_do_not_depend_on_threads_or_instruction_set(kind: str, own: dict[s
     for name in available_isas(functions):
         for count in (1, 3):
             runner = native(head, target, "contiguous")
-            runner.context = Context(count, name)
+            runner.context = NativeContext(count, name)
             found = two_passes(runner, head)
             first = first or found
             assert all(small_models.identical(a, b) for a, b in zip(found, first, strict=True)), (name, count)

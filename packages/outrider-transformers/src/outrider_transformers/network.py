@@ -23,7 +23,7 @@ _NO_CACHE_OF_OURS = ("rwkv", "xlstm")
 
 
 @dataclass(frozen=True)
-class Result:
+class NetworkOutput:
     logits: Tensor  # [rows, vocab]; the last row's only, if logits were not requested
     hidden: Tensor | None  # [rows, d], the LM head's input
     state: Any  # argument of the next rows' call
@@ -59,7 +59,7 @@ class Network:
             return None
         return self._live_cache(self.text_config, own_attention)
 
-    def run(self, call: Call, tokens: Sequence[int], state: Any, *, logits: bool = True) -> Result:
+    def run(self, call: Call, tokens: Sequence[int], state: Any, *, logits: bool = True) -> NetworkOutput:
         """Call the model with one row per token, at the call's positions."""
         device = next(self.module.parameters()).device
         given: dict[str, Any] = {"input_ids": torch.tensor([tokens], device=device), "use_cache": True}
@@ -77,7 +77,7 @@ class Network:
         hidden, self._hidden = self._hidden, None
         if hidden is not None and hidden.dim() == 3:
             hidden = hidden[0]
-        return Result(out.logits[0], hidden, getattr(out, str(self._keyword), None) if state is None else state)
+        return NetworkOutput(out.logits[0], hidden, getattr(out, str(self._keyword), None) if state is None else state)
 
     def whole(self, tokens: Sequence[int]) -> Tensor:
         """Logits [n, vocab] of transformers alone: one pass, without our cache."""

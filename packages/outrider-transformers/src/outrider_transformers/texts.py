@@ -26,7 +26,7 @@ from outrider_torch.kernels.attention.tree_tiles import chains, tree_base
 from outrider_transformers.calls import Call
 from outrider_transformers.errors import NotBridgedError
 from outrider_transformers.layout import Layout
-from outrider_transformers.network import Network, Result, copied
+from outrider_transformers.network import Network, NetworkOutput, copied
 from outrider_transformers.state import TextCache
 
 
@@ -104,7 +104,7 @@ class TextRunner:
                 at = position - start if wanted else 0
                 yield result.logits[at], None if result.hidden is None else result.hidden[at]
 
-    def _run_tile(self, chain: Chain, cache: TextCache, start: int, wanted: bool) -> Result:
+    def _run_tile(self, chain: Chain, cache: TextCache, start: int, wanted: bool) -> NetworkOutput:
         history, end = cache.histories[chain.slot], start + self.tile
         tokens = [history.tokens[row] for row in chain.rows[start:end]]
         full = len(tokens) == self.tile

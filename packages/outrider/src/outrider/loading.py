@@ -42,7 +42,7 @@ PLAIN = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedEngine:
     """A loaded model with its draft sources. In ``config``, ``draft="auto"`` is resolved to sources."""
 
     config: EngineConfig
@@ -57,7 +57,9 @@ class Loaded:
     vision: Any  # the ``Vision`` that reads images, or a str: the reason why images are not supported
 
 
-def load(config: EngineConfig, *, progress: bool = False, step_cost: Callable[[Model], StepCost] = calibrate) -> Loaded:
+def load(
+    config: EngineConfig, *, progress: bool = False, step_cost: Callable[[Model], StepCost] = calibrate
+) -> LoadedEngine:
     """Load the models that ``config`` names. ``progress``: report downloads and the memory budget on the terminal.
 
     ``step_cost``: measures the cost of steps of the target, for adaptive draft lengths (``Engine``).
@@ -70,7 +72,7 @@ def load(config: EngineConfig, *, progress: bool = False, step_cost: Callable[[M
         return _load(config, progress, step_cost)
 
 
-def _load(config: EngineConfig, progress: bool, step_cost: Callable[[Model], StepCost]) -> Loaded:
+def _load(config: EngineConfig, progress: bool, step_cost: Callable[[Model], StepCost]) -> LoadedEngine:
     if config.datastore not in ("auto", "none"):
         read_origin(Path(config.datastore).expanduser())  # raises before weights are read
     folder = resolve(config.model, progress=progress)
@@ -127,7 +129,7 @@ def _load(config: EngineConfig, progress: bool, step_cost: Callable[[Model], Ste
     )
     if draft != "none" and config.speculation.spec_length == "auto":
         engine.calibrate(config.speculation.combination.names)
-    return Loaded(config, folder, tokenizer, model, draft_models, plan, eos, drafters, engine, vision)
+    return LoadedEngine(config, folder, tokenizer, model, draft_models, plan, eos, drafters, engine, vision)
 
 
 def _load_vision(folder: Path, tokenizer: Tokenizer, model: LoadedModel) -> Any:

@@ -20,7 +20,7 @@ import pytest
 from outrider.cache import CacheSpec
 from outrider.models.base import LoadedModel
 from outrider.models.native_llama import NativeLlamaModel
-from outrider.native.context import Context, current_context, own_context
+from outrider.native.context import NativeContext, current_context, own_context
 from outrider.native.library import available_isas, library
 from outrider.native.weights import Target, pack_array
 from outrider.verify.arrays import Floats
@@ -93,7 +93,7 @@ _models: list[NativeLlamaModel] = []
 """Those of ``model``."""
 
 
-def _use(contexts: Sequence[Context]) -> None:
+def _use(contexts: Sequence[NativeContext]) -> None:
     for each, context in zip(_models, contexts, strict=False):
         each.context = context
 

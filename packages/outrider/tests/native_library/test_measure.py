@@ -7,7 +7,7 @@ import pytest
 from outrider.cli.doctor import compare_threads, with_least_times
 from outrider.models.run_time import least_times, time_runs
 from outrider.native import measure
-from outrider.native.context import Context
+from outrider.native.context import NativeContext
 from outrider.native.library import library
 from outrider.native.measure import MachineRates, measure_rates, thread_counts
 from tests import small_models
@@ -24,7 +24,7 @@ def test_limits_follow_from_the_rates() -> None:
 @needs_library
 def test_rates_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "_BUFFER", 4 << 20)
-    rates = measure_rates(Context(1))
+    rates = measure_rates(NativeContext(1))
     assert 0.1 < rates.read_gb_s < 10_000
     assert 0.1 < rates.int8_gmac_s < 100_000
     assert rates.sync_us < 10  # alone
@@ -33,7 +33,7 @@ def test_rates_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_library
 def test_two_threads_meet_in_less_than_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "_BUFFER", 4 << 20)
-    assert 0.01 < measure_rates(Context(2)).sync_us < 1e6
+    assert 0.01 < measure_rates(NativeContext(2)).sync_us < 1e6
 
 
 def test_counts_of_threads_grow_by_halves() -> None:
@@ -68,7 +68,7 @@ def test_the_least_time_of_a_pass_is_the_longer_of_reading_and_multiplying() -> 
 def test_no_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "_BUFFER", 0)
     with pytest.raises(MemoryError):
-        measure_rates(Context(1))
+        measure_rates(NativeContext(1))
 
 
 def test_a_pass_of_more_rows_has_the_same_memory_limit_and_more_arithmetic() -> None:

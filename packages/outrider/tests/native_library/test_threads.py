@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from outrider.errors import ConfigError
-from outrider.native.context import Context, current_context, own_context
+from outrider.native.context import NativeContext, current_context, own_context
 from outrider.native.library import library
 from outrider.native.stored import StoredTensor
 from outrider.native.weights import NativeWeight, pack
@@ -52,7 +52,7 @@ def become_tasks(expected: int) -> bool:
 
 
 def test_threads_of_another_context_sleep_while_there_is_work() -> None:
-    idle, working = (layer_in(Context(count)) for count in (5, 2))
+    idle, working = (layer_in(NativeContext(count)) for count in (5, 2))
     for layer in (idle, working):
         multiply_for(0.05, layer)
     before = busy_seconds()
@@ -61,7 +61,7 @@ def test_threads_of_another_context_sleep_while_there_is_work() -> None:
     assert sum(seconds > 2 * TICK for seconds in spent.values()) <= 2, spent
 
 
-def layer_in(context: Context) -> NativeWeight:
+def layer_in(context: NativeContext) -> NativeWeight:
     return pack(StoredTensor.of(np.ones((3072, 576), np.float32)), target="q8_0", context=context)
 
 
@@ -70,7 +70,7 @@ def test_threads_end_with_their_context_and_its_memory_is_freed() -> None:
     time.sleep(0.05)  # for threads of tests before
     before, held = num_tasks(), resident_bytes()
     for _ in range(60):  # 3 threads and some megabytes each
-        layer = layer_in(Context(4))
+        layer = layer_in(NativeContext(4))
         assert become_tasks(before + 3)
         layer(np.ones((2000, layer.inputs), np.float32))
         del layer
@@ -84,7 +84,7 @@ def resident_bytes() -> int:
 
 
 def test_a_forked_child_has_threads_of_its_own_and_ends_without_those_of_its_parent() -> None:
-    layer, x = layer_in(Context(3)), np.ones((5, 576), np.float32)
+    layer, x = layer_in(NativeContext(3)), np.ones((5, 576), np.float32)
     expected, before = layer(x).tobytes(), num_tasks()
     child = os.fork()
     if child == 0:
@@ -100,9 +100,9 @@ def test_a_forked_child_has_threads_of_its_own_and_ends_without_those_of_its_par
 def test_counts_and_sets_that_are_not_possible_are_refused() -> None:
     for count in (0, -1, 257, 1000):
         with pytest.raises(ConfigError, match=f"threads={count} .* 1 to 256"):
-            Context(count)
+            NativeContext(count)
     with pytest.raises(ConfigError, match="with avx9000 are not possible"):
-        Context(1, "avx9000")
+        NativeContext(1, "avx9000")
 
 
 def test_what_is_loaded_together_shares_a_context() -> None:

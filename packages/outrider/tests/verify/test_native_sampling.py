@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
-from outrider.native.context import Context
+from outrider.native.context import NativeContext
 from outrider.native.library import available_isas, library, native_library
 from outrider.verify import shaping
 from outrider.verify.native import NativeSampler
@@ -187,7 +187,7 @@ def test_a_draw_finds_what_is_not_a_number(sampler: NativeSampler, seed: int, wi
 def test_every_instruction_set_has_the_same_bits() -> None:
     found = {}
     for isa in available_isas(native_library()):
-        sampler = NativeSampler(Context(1, isa))
+        sampler = NativeSampler(NativeContext(1, isa))
         found[isa] = [sampler.gumbel(keys(0), 151_936).tobytes(), sampler.gumbel_of(dense_grid()[::7]).tobytes()]
         for seed in range(40):
             row = logits(seed, 4097)

@@ -20,7 +20,7 @@ from outrider_fleet.messages.checks import check_part
 from outrider_fleet.messages.remote_sequence import RemoteSequence, ReplicaDiffersError
 from outrider_fleet.messages.replica import ReplicaLostError, RunFailedError
 from outrider_fleet.messages.wire import Message, read_error, request_messages
-from outrider_fleet.tracing import Span, traced
+from outrider_fleet.tracing import TraceSpan, traced
 from outrider_server.http.context import REQUEST_ID, SESSION
 
 logger = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class FleetEngine(AsyncLLM):
                     task.cancel()
                 await asyncio.wait(serving)
 
-    async def _serve(self, call: _Call, events: _Events, span: Span) -> None:
+    async def _serve(self, call: _Call, events: _Events, span: TraceSpan) -> None:
         """Run a call to its end, on as many replicas as that takes."""
         try:
             while not all(sequence.finished for sequence in call.sequences):
@@ -136,7 +136,7 @@ class FleetEngine(AsyncLLM):
         except BaseException as error:  # noqa: BLE001  passed on to the reader of the tokens
             events.put(call.indices[0], error)
 
-    async def _run_on(self, member: Member, call: _Call, events: _Events, span: Span) -> None:
+    async def _run_on(self, member: Member, call: _Call, events: _Events, span: TraceSpan) -> None:
         """Raises ReplicaLostError, RunFailedError, ReplicaDiffersError, or the request's own error."""
         open_ = [
             (index, sequence)
@@ -202,7 +202,7 @@ class FleetEngine(AsyncLLM):
             raise error
         raise RunFailedError(f"{member.name}: {message['text']}")
 
-    def _go_on(self, call: _Call, member: Member, error: Exception, span: Span) -> None:
+    def _go_on(self, call: _Call, member: Member, error: Exception, span: TraceSpan) -> None:
         """Note that a replica is lost, or failed; raises OutriderError where that is too often for a request."""
         call.lost.append(member.name)
         if isinstance(error, ReplicaLostError):

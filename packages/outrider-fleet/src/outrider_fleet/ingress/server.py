@@ -53,7 +53,7 @@ def prepare(settings: ServerSettings, fleet: FleetSettings, options: dict[str, A
     options.setdefault("threads", max(1, (os.cpu_count() or 1) // fleet.bounds[1]))
 
 
-class Backend(Protocol):
+class ReplicaBackend(Protocol):
     """Where replicas run."""
 
     where: str
@@ -112,7 +112,12 @@ class FleetServer(UvicornServer):
     """A server whose engines are elsewhere. SIGHUP replaces them, one by one."""
 
     def __init__(
-        self, settings: ServerSettings, fleet: FleetSettings, listener: socket.socket, model: str, backend: Backend
+        self,
+        settings: ServerSettings,
+        fleet: FleetSettings,
+        listener: socket.socket,
+        model: str,
+        backend: ReplicaBackend,
     ) -> None:
         service = Service(settings, usual_name(model))
         super().__init__(Models.of(service), listener)

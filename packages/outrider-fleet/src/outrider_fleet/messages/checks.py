@@ -27,7 +27,7 @@ class _Error(BaseModel):
     param: str | None
 
 
-class _Part(BaseModel):
+class _Report(BaseModel):
     """See ``EngineHost.run``."""
 
     i: _Count = 0
@@ -75,7 +75,7 @@ class _Description(BaseModel):
 
 def check_part(name: str, part: Message, sequences: int, vocab_size: int) -> None:
     """Check an answer of a run of ``sequences`` sequences. Raises ReplicaLostError."""
-    _check(name, _Part, part)
+    _check(name, _Report, part)
     if "error" in part:
         return
     if "done" in part:

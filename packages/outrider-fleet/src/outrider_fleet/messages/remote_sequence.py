@@ -92,7 +92,7 @@ class RemoteSequence:
             request.stats.cached_prompt_tokens = burst["cached"]
         if "prompt_logprobs" in burst:
             self._prompt_rows[burst.get("row", 0) :] = [dict(row) for row in burst["prompt_logprobs"]]
-            request.prompt_report.logprobs = _Rows(self._prompt_rows)
+            request.prompt_report.logprobs = _RemoteLogprobs(self._prompt_rows)
         steps = [step for entry in burst["steps"] if (step := self._step(entry)) is not None]
         if "hidden" in burst:
             request.prompt_report.hidden_sum = np.array(burst["hidden"], np.float64)
@@ -119,7 +119,7 @@ class RemoteSequence:
         )
 
 
-class _Rows(TokenLogprobs):
+class _RemoteLogprobs(TokenLogprobs):
     """Rows that another engine worked out."""
 
     def __init__(self, rows: list[dict[int, float]]) -> None:

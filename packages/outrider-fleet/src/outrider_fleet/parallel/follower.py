@@ -27,7 +27,7 @@ from outrider_fleet.parallel.messages import decode
 from outrider_fleet.parallel.rendezvous import Rendezvous
 
 
-class _Rows:
+class _FollowerCache:
     """A cache as far as a forward pass goes: rows, and the tables that the first process sent."""
 
     def __init__(self, model: LoadedModel, spec: CacheSpec) -> None:
@@ -42,7 +42,7 @@ class _Rows:
 def follow(link: FollowerLink) -> None:
     """Load shares of models, and run their passes, as messages say, until the first process ends."""
     models: list[LoadedModel] = []
-    caches: dict[int, _Rows] = {}
+    caches: dict[int, _FollowerCache] = {}
     while (parts := link.receive()) is not None:
         header = json.loads(parts[0])
         if "load" in header:
@@ -74,10 +74,10 @@ def _load(link: FollowerLink, setup: dict[str, Any]) -> LoadedModel:
     return model
 
 
-def _apply(models: list[LoadedModel], caches: dict[int, _Rows], name: str, number: int, *values: Any) -> None:
+def _apply(models: list[LoadedModel], caches: dict[int, _FollowerCache], name: str, number: int, *values: Any) -> None:
     if name == "new":
         model, spec = values
-        caches[number] = _Rows(models[model], CacheSpec(**spec))
+        caches[number] = _FollowerCache(models[model], CacheSpec(**spec))
     elif name == "drop":
         del caches[number]
     elif name == "copy":

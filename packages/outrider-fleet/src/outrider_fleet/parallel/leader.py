@@ -52,7 +52,7 @@ class Leader:
         number, self._next = self._next, self._next + 1
         self._numbers[cache] = number
         self._operations.append(["new", number, model, asdict(spec)])
-        cache.pool.observers.append(_Rows(number, self._operations))
+        cache.pool.observers.append(_RowChanges(number, self._operations))
         weakref.finalize(cache, self._operations.append, ["drop", number])
 
     @contextlib.contextmanager
@@ -88,7 +88,7 @@ class _ModelFollowers:
         return self.leader.forward(batch, cache)
 
 
-class _Rows:
+class _RowChanges:
     """Notes the changes of one cache's rows."""
 
     def __init__(self, number: int, operations: list[Operation]) -> None:

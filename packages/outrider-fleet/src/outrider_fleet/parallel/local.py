@@ -39,7 +39,7 @@ class LocalLink:
         self._children = []
         try:
             for rank in range(1, size):
-                self._children.append(_Child(file, rank, size))
+                self._children.append(_RankProcess(file, rank, size))
         except OSError as error:
             _end_all(self._children)
             raise CapacityError(f"a process of tensor_parallel_size={size} cannot be started: {error}") from None
@@ -89,7 +89,7 @@ class _Lost:
         self.known = threading.Event()
 
 
-class _Child:
+class _RankProcess:
     """One process and the socket to it."""
 
     def __init__(self, file: int, rank: int, size: int) -> None:
@@ -108,7 +108,7 @@ class _Child:
             )
 
 
-def _end_all(children: list[_Child]) -> None:
+def _end_all(children: list[_RankProcess]) -> None:
     for child in children:
         with contextlib.suppress(OSError):  # it has ended already
             child.socket.shutdown(socket.SHUT_RDWR)  # to close it is not enough while a thread watches it
@@ -121,7 +121,7 @@ def _end_all(children: list[_Child]) -> None:
             child.process.wait()
 
 
-def _watch(children: list[_Child], exchange: SharedExchange, lost: _Lost) -> None:
+def _watch(children: list[_RankProcess], exchange: SharedExchange, lost: _Lost) -> None:
     """Until a child is gone; then the others stop waiting for it."""
     poll = select.poll()
     ranks = {child.socket.fileno(): child.rank for child in children}

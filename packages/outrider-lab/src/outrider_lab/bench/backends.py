@@ -23,7 +23,7 @@ from outrider_lab.bench.arrivals import ServedRequest, closed_loop, poisson
 from outrider_lab.bench.process import PeerProcess
 
 
-class Backend(Protocol):
+class BenchBackend(Protocol):
     """An engine that continues a group of prompts at once."""
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider_lab.bench.arrivals import ServedRequest
-from outrider_lab.bench.backends import Backend
+from outrider_lab.bench.backends import BenchBackend
 from outrider_lab.data.workloads import Question
 
 
@@ -15,7 +15,7 @@ from outrider_lab.data.workloads import Question
 class Conversing:
     """A backend that holds conversations: every turn follows the backend's own answers to earlier turns."""
 
-    backend: Backend
+    backend: BenchBackend
     tokenizer: Tokenizer
     context: int  # tokens; a turn without room for an answer is left out
 

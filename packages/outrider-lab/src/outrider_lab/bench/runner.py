@@ -14,7 +14,7 @@ from outrider.llm import LLM
 from outrider.native.library import loaded
 from outrider.native.processor import installed_version, num_threads, processor_name
 from outrider_lab.bench.arrivals import ServedRequest
-from outrider_lab.bench.backends import Backend
+from outrider_lab.bench.backends import BenchBackend
 from outrider_lab.bench.regret import add_regrets
 from outrider_lab.bench.summary import BackendResult, details, summary
 from outrider_lab.data.workloads import Question
@@ -23,7 +23,7 @@ Work = TypeVar("Work", contravariant=True)
 
 
 class Contender(Protocol[Work]):
-    """A ``Backend``, or a backend for other work than token ids, such as conversations."""
+    """A ``BenchBackend``, or a backend for other work than token ids, such as conversations."""
 
     @property
     def name(self) -> str: ...
@@ -36,7 +36,7 @@ class Contender(Protocol[Work]):
 _Prompt = TypeVar("_Prompt")
 
 
-def environment(llm: LLM, backends: Sequence[Backend]) -> dict[str, Any]:
+def environment(llm: LLM, backends: Sequence[BenchBackend]) -> dict[str, Any]:
     """The machine, versions and date of the measurements."""
     return {
         "date": datetime.date.today().isoformat(),

@@ -19,7 +19,7 @@ from typing import Any
 
 
 @dataclass
-class Result:
+class BatchResult:
     """Tokens of each prompt, and the seconds from the batch's start to each prompt's end."""
 
     tokens: list[list[int]]
@@ -27,14 +27,14 @@ class Result:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-Generate = Callable[[list[list[int]], int], Result]
+Generate = Callable[[list[list[int]], int], BatchResult]
 
 
 def one_by_one(generate: Callable[[list[int], int], list[int]]) -> Generate:
     """A function for many prompts, from an engine that takes one at a time."""
 
-    def all_of_them(prompts: list[list[int]], max_tokens: int) -> Result:
-        began, result = time.perf_counter(), Result([], [])
+    def all_of_them(prompts: list[list[int]], max_tokens: int) -> BatchResult:
+        began, result = time.perf_counter(), BatchResult([], [])
         for prompt in prompts:
             result.tokens.append(generate(prompt, max_tokens))
             result.latencies.append(time.perf_counter() - began)
@@ -59,13 +59,13 @@ def outrider(args: argparse.Namespace, source: str, k: Any, kv_cache: Any) -> tu
         prefix_reuse=False,  # every round has the same prompts
     )
 
-    def generate(prompts: list[list[int]], max_tokens: int) -> Result:
+    def generate(prompts: list[list[int]], max_tokens: int) -> BatchResult:
         stats = llm.engine.stats
         before = (stats.busy_s, stats.overhead_s)
         outputs = llm.generate(prompts, o.SamplingParams(max_tokens=max_tokens))
         share = (stats.overhead_s - before[1]) / (stats.busy_s - before[0])
         latencies = [x.stats.queue_s + x.stats.prefill_s + x.stats.decode_s for x in outputs]
-        return Result([x.token_ids for x in outputs], latencies, {"overhead_share": round(share, 4)})
+        return BatchResult([x.token_ids for x in outputs], latencies, {"overhead_share": round(share, 4)})
 
     return generate, o.__version__
 
@@ -100,7 +100,7 @@ def transformers(args: argparse.Namespace, source: str, k: int) -> tuple[Generat
         tokens: list[int] = out[0, len(ids) :].tolist()
         return tokens
 
-    def batch(prompts: list[list[int]], max_tokens: int) -> Result:
+    def batch(prompts: list[list[int]], max_tokens: int) -> BatchResult:
         began = time.perf_counter()
         settings = hf.GenerationConfig(
             max_new_tokens=max_tokens, do_sample=False, eos_token_id=model.config.eos_token_id
@@ -108,7 +108,7 @@ def transformers(args: argparse.Namespace, source: str, k: int) -> tuple[Generat
         done = model.generate_batch(inputs=prompts, generation_config=settings)
         by_prompt = {tuple(o.prompt_ids): list(o.generated_tokens) for o in done.values()}
         seconds = time.perf_counter() - began
-        return Result([by_prompt[tuple(p)] for p in prompts], [seconds] * len(prompts))
+        return BatchResult([by_prompt[tuple(p)] for p in prompts], [seconds] * len(prompts))
 
     return batch if source == "batch" else one_by_one(single), hf.__version__
 
@@ -158,12 +158,12 @@ def vllm(args: argparse.Namespace, folder: str) -> tuple[Generate, str]:
 
     model = peer.LLM(folder, dtype="bfloat16", max_model_len=2048, enforce_eager=True, enable_prefix_caching=False)
 
-    def batch(prompts: list[list[int]], max_tokens: int) -> Result:
+    def batch(prompts: list[list[int]], max_tokens: int) -> BatchResult:
         began = time.perf_counter()
         asked = [{"prompt_token_ids": ids} for ids in prompts]
         done = model.generate(asked, peer.SamplingParams(temperature=0, max_tokens=max_tokens), use_tqdm=False)
         seconds = time.perf_counter() - began
-        return Result([list(each.outputs[0].token_ids) for each in done], [seconds] * len(prompts))
+        return BatchResult([list(each.outputs[0].token_ids) for each in done], [seconds] * len(prompts))
 
     return batch, peer.__version__
 

@@ -51,7 +51,7 @@ def check(
     if not sources:
         return
     params = SamplingParams(max_tokens=tokens, temperature=1.0, seed=77, ignore_eos=True)
-    found = _Comparison(llm, params)
+    found = _DraftComparison(llm, params)
     try:
         for number, prompt in enumerate(prompts):
             for source in sources:
@@ -67,7 +67,7 @@ def check(
     yield found.verdict(noise)
 
 
-class _Comparison:
+class _DraftComparison:
     """Compares drafts of running requests with drafts of new requests that begin at the same step."""
 
     def __init__(self, llm: LLM, params: SamplingParams) -> None:

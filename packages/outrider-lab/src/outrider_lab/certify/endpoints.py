@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats
 
 from outrider.errors import ConfigError
-from outrider_lab.certify.report import Check, Report, Status
+from outrider_lab.certify.report import Certificate, Check, Status
 from outrider_lab.certify.statistics import SIGNIFICANCE
 from outrider_lab.data.workloads import Question
 from outrider_lab.measure import Tick
@@ -65,7 +65,7 @@ def compare(
     tokens: int = 128,
     samples: int = SAMPLES,
     tick: Tick = lambda _: None,
-) -> Report:
+) -> Certificate:
     """Compare greedy and seeded outputs, and frequencies of samples; the baseline against itself is the control.
 
     Args:
@@ -92,7 +92,7 @@ def compare(
         "prompts": len(questions),
         "tokens": tokens,
     }
-    return Report(subject, checks)
+    return Certificate(subject, checks)
 
 
 def first_model(url: str) -> str:

@@ -85,10 +85,12 @@ def check(
         settings = _settings(sources, verifiers, sampled=not params.greedy)
         if settings:
             own = left.part(_GREEDY_SHARE if params.greedy else 1.0)
-            yield from _Comparison(llm, mode, params, prompts, noise).run(_batches(settings, len(prompts), each), own)
+            yield from _TokenComparison(llm, mode, params, prompts, noise).run(
+                _batches(settings, len(prompts), each), own
+            )
 
 
-class _Comparison:
+class _TokenComparison:
     """Compares outputs of one mode with plain decoding's."""
 
     def __init__(self, llm: LLM, mode: str, params: SamplingParams, prompts: Sequence[list[int]], noise: float) -> None:

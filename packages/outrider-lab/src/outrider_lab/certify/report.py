@@ -22,7 +22,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Report:
+class Certificate:
     """All checks of one session, with the model and machine."""
 
     subject: dict[str, Any]

@@ -16,7 +16,7 @@ from outrider.native.processor import installed_version
 from outrider.verify.verifiers.catalog import VERIFIERS
 from outrider_lab.certify import batch_invariance, draft_consistency, enumeration, frequencies, identity
 from outrider_lab.certify.allowance import Allowance
-from outrider_lab.certify.report import Check, Report
+from outrider_lab.certify.report import Certificate, Check
 from outrider_lab.data import workloads
 from outrider_lab.measure import Expect, Tick
 
@@ -48,7 +48,7 @@ def certify(
     verifiers: Sequence[str] | None = None,
     tick: Tick = lambda _: None,
     expect: Expect = lambda _: None,
-) -> Report:
+) -> Certificate:
     """Run every check that applies. ``sources``: draft sources to test, None for all that can be built.
 
     Ctrl-C (``KeyboardInterrupt``) ends the session with a report of the checks that were made.
@@ -72,7 +72,7 @@ def certify(
         complete = False
     minutes = f"{(time.thread_time() - began) / 60:.1f}"
     limit = "" if math.isinf(coverage.minutes) else f" of about {coverage.minutes:g}"
-    return Report(about | {"minutes of processor time": minutes + limit}, checks, complete)
+    return Certificate(about | {"minutes of processor time": minutes + limit}, checks, complete)
 
 
 def _count(prompts: int, coverage: Coverage, sources: Sequence[str], verifiers: Sequence[str]) -> int:

@@ -22,7 +22,7 @@ from outrider_lab.data.suites import MAX_TOKENS, SUITES
 
 if TYPE_CHECKING:
     from outrider.llm import LLM
-    from outrider_lab.bench.backends import Backend
+    from outrider_lab.bench.backends import BenchBackend
     from outrider_lab.data.workloads import Question
 
 _OPTIONS = ("draft_model", "heads", "datastore", "spec_length", "temperature", "kv_cache", *o.LOADING)
@@ -178,7 +178,7 @@ def _load(
 def _measure(
     llm: LLM,
     settings: Mapping[str, SpeculationParams],
-    peers: Sequence[Backend],
+    peers: Sequence[BenchBackend],
     questions: Sequence[Question],
     params: SamplingParams,
     sweep: Sequence[int],
@@ -186,7 +186,7 @@ def _measure(
     rate: float | None,
     *,
     talk: bool,
-) -> tuple[dict[int, dict[str, Any]], list[Backend]]:
+) -> tuple[dict[int, dict[str, Any]], list[BenchBackend]]:
     """Results by concurrency, and the backends that were timed. ``talk``: with all turns of each question."""
     from outrider.utils.working import working
     from outrider_lab.bench import runner
@@ -201,7 +201,7 @@ def _measure(
         for n in sweep:
             group = n if rate is None else len(questions)
             own = [OutriderBackend(name, llm, params, speculation, n, rate) for name, speculation in settings.items()]
-            backends: list[Backend] = [*own, *peers]
+            backends: list[BenchBackend] = [*own, *peers]
             if talk:
                 talks = [Conversing(backend, llm.tokenizer, llm.engine.max_seq_len) for backend in backends]
                 records = runner.run_interleaved(talks, questions, group=group, rounds=rounds, tick=tick)
@@ -211,7 +211,9 @@ def _measure(
     return found, backends
 
 
-def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParams, concurrency: int) -> list[Backend]:
+def _peers(
+    names: list[str], llm: LLM, python: str | None, params: SamplingParams, concurrency: int
+) -> list[BenchBackend]:
     import sys
 
     from outrider.native.processor import num_threads
@@ -219,7 +221,7 @@ def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParam
     from outrider_lab.bench.backends import EndpointBackend, PeerBackend, peer_file
     from outrider_lab.bench.process import PeerProcess
 
-    found: list[Backend] = []
+    found: list[BenchBackend] = []
     for name in names:
         if name.startswith(("http://", "https://")):
             found.append(EndpointBackend(name, llm.tokenizer, params.max_tokens, concurrency, llm.config.model))

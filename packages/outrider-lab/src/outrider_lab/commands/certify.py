@@ -15,7 +15,7 @@ from outrider.errors import ConfigError, InvalidRequestError
 from outrider.utils.whole_files import check_place, write_text
 
 if TYPE_CHECKING:
-    from outrider_lab.certify.report import Report
+    from outrider_lab.certify.report import Certificate
     from outrider_lab.certify.session import Coverage
 
 
@@ -91,7 +91,7 @@ def _model(
     verifier: list[str] | None,
     prompts: str,
     coverage: Coverage,
-) -> Report:
+) -> Certificate:
     from outrider.config import SOURCES, VERIFIERS, source_record
     from outrider.utils.suggest import unknown
     from outrider.utils.working import working
@@ -114,7 +114,7 @@ def _model(
         )
 
 
-def _servers(endpoint: str, baseline: str, prompts: str, quick: bool, full: bool, model: str | None) -> Report:
+def _servers(endpoint: str, baseline: str, prompts: str, quick: bool, full: bool, model: str | None) -> Certificate:
     from outrider.utils.working import working
     from outrider_lab.certify import endpoints
     from outrider_lab.data import workloads

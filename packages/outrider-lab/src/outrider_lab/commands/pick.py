@@ -35,10 +35,10 @@ def pick(
     `outrider plan` measures. Example: outrider pick --target-params 70B --draft-params 1B --text novel
     """
     from outrider_lab.picker import recommend
-    from outrider_lab.priors import Workload
+    from outrider_lab.priors import DescribedWorkload
     from outrider_lab.roofline import ModelSize, find_hardware
 
-    load = Workload(
+    load = DescribedWorkload(
         target=ModelSize.parse(target_params, bits),
         hardware=find_hardware(hardware),
         draft=None if draft_params is None else ModelSize.parse(draft_params, bits),

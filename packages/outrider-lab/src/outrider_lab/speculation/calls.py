@@ -16,7 +16,7 @@ from outrider_lab.speculation.laws import Prefix
 
 
 @dataclass(eq=False)
-class Call:
+class PrefixCall:
     """A call of ``f`` for one prefix, begun before it is certain to be needed."""
 
     prefix: Prefix
@@ -26,7 +26,7 @@ class Call:
 
 
 @dataclass
-class Counts:
+class CallCounts:
     """Costs of calls."""
 
     started: int = 0
@@ -39,20 +39,20 @@ class Counts:
 class Calls(Protocol):
     """An executor of calls of ``f``."""
 
-    counts: Counts
+    counts: CallCounts
 
     @property
     def eager(self) -> bool:
         """Whether a call begins with ``start``, so that starting it while others run saves time."""
         ...
 
-    def start(self, prefix: Prefix, round_: int) -> Call: ...
+    def start(self, prefix: Prefix, round_: int) -> PrefixCall: ...
 
-    def drop(self, calls: Sequence[Call]) -> None:
+    def drop(self, calls: Sequence[PrefixCall]) -> None:
         """Cancel calls that have not begun, and ignore the errors of all ``calls``."""
         ...
 
-    def wait(self, call: Call) -> Any:
+    def wait(self, call: PrefixCall) -> Any:
         """The result of ``f`` for a call, or its exception."""
         ...
 
@@ -62,27 +62,27 @@ class BatchCalls:
     """``f.batch(prefixes)``: all started calls run together when the first result is needed."""
 
     batch: Callable[[list[Prefix]], Sequence[Any]]
-    counts: Counts = field(default_factory=Counts)
+    counts: CallCounts = field(default_factory=CallCounts)
     eager: bool = False
-    _waiting: list[Call] = field(default_factory=list)
+    _waiting: list[PrefixCall] = field(default_factory=list)
 
-    def start(self, prefix: Prefix, round_: int) -> Call:
-        call = Call(prefix, round_)
+    def start(self, prefix: Prefix, round_: int) -> PrefixCall:
+        call = PrefixCall(prefix, round_)
         self._waiting.append(call)
         self.counts.started += 1
         return call
 
-    def drop(self, calls: Sequence[Call]) -> None:
+    def drop(self, calls: Sequence[PrefixCall]) -> None:
         self._waiting.clear()
         self.counts.dropped += len(calls)
         self.counts.cancelled += sum(not call.done for call in calls)
 
-    def wait(self, call: Call) -> Any:
+    def wait(self, call: PrefixCall) -> Any:
         if not call.done:
             self._run(call)
         return call.work
 
-    def _run(self, needed: Call) -> None:
+    def _run(self, needed: PrefixCall) -> None:
         try:
             self._evaluate(self._waiting)
         except Exception:
@@ -92,7 +92,7 @@ class BatchCalls:
             self._evaluate([needed])
         self._waiting = [call for call in self._waiting if not call.done]
 
-    def _evaluate(self, calls: Sequence[Call]) -> None:
+    def _evaluate(self, calls: Sequence[PrefixCall]) -> None:
         began = time.perf_counter()
         results = self.batch([call.prefix for call in calls])
         self.counts.seconds += time.perf_counter() - began
@@ -109,18 +109,18 @@ class PoolCalls:
 
     f: Callable[[Prefix], Any]
     pool: Executor
-    counts: Counts = field(default_factory=Counts)
+    counts: CallCounts = field(default_factory=CallCounts)
     eager: bool = True
 
-    def start(self, prefix: Prefix, round_: int) -> Call:
+    def start(self, prefix: Prefix, round_: int) -> PrefixCall:
         self.counts.started += 1
-        return Call(prefix, round_, self.pool.submit(timed, self.f, prefix))
+        return PrefixCall(prefix, round_, self.pool.submit(timed, self.f, prefix))
 
-    def drop(self, calls: Sequence[Call]) -> None:
+    def drop(self, calls: Sequence[PrefixCall]) -> None:
         self.counts.dropped += len(calls)
         self.counts.cancelled += sum(call.work.cancel() for call in calls)
 
-    def wait(self, call: Call) -> Any:
+    def wait(self, call: PrefixCall) -> Any:
         result, seconds = call.work.result()
         self.counts.seconds += seconds
         self.counts.timed += 1
@@ -133,11 +133,11 @@ class AsyncCalls:
 
     f: Callable[[Prefix], Any]
     pool: Executor | None = None
-    counts: Counts = field(default_factory=Counts)
+    counts: CallCounts = field(default_factory=CallCounts)
     eager: bool = True
     tasks: set[asyncio.Future[Any]] = field(default_factory=set)
 
-    def start(self, prefix: Prefix, round_: int) -> Call:
+    def start(self, prefix: Prefix, round_: int) -> PrefixCall:
         self.counts.started += 1
         work: asyncio.Future[Any]
         if is_async(self.f):
@@ -146,18 +146,18 @@ class AsyncCalls:
             work = asyncio.get_running_loop().run_in_executor(self.pool, partial(timed, self.f, prefix))
         self.tasks.add(work)
         work.add_done_callback(self._ended)
-        return Call(prefix, round_, work)
+        return PrefixCall(prefix, round_, work)
 
     def _ended(self, work: asyncio.Future[Any]) -> None:
         self.tasks.discard(work)
         if not work.cancelled():
             work.exception()  # retrieved, so that the loop does not report the error of an unneeded call
 
-    def drop(self, calls: Sequence[Call]) -> None:
+    def drop(self, calls: Sequence[PrefixCall]) -> None:
         self.counts.dropped += len(calls)
         self.counts.cancelled += sum(call.work.cancel() for call in calls)
 
-    async def wait(self, call: Call) -> Any:
+    async def wait(self, call: PrefixCall) -> Any:
         result, seconds = await call.work
         self.counts.seconds += seconds
         self.counts.timed += 1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from outrider_lab.speculation.calls import Call, Calls
+from outrider_lab.speculation.calls import Calls, PrefixCall
 from outrider_lab.speculation.judge import Guess, Judge
 from outrider_lab.speculation.laws import Law, Point, Prefix, law_of
 
@@ -41,10 +41,10 @@ class Walk:
     g_seconds: float = 0.0
     tested: int = 0
     _ahead: deque[Guess] = field(default_factory=deque)
-    _asked: deque[Call] = field(default_factory=deque)
+    _asked: deque[PrefixCall] = field(default_factory=deque)
     _unguessed: int = -1  # the position without a guess of g
 
-    def run(self) -> Generator[Call, Any, None]:
+    def run(self) -> Generator[PrefixCall, Any, None]:
         """Yield calls whose results are needed; the caller sends each result back."""
         done = False
         while not done and len(self.values) < self.length:

@@ -140,7 +140,7 @@ def test_what_was_compared_before_ctrl_c_is_said(llm: LLM, monkeypatch: pytest.M
 
 
 def test_drafts_compared_before_ctrl_c_are_said(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    compare = draft_consistency._Comparison.compare
+    compare = draft_consistency._DraftComparison.compare
     done = [0]
 
     def interrupted(self: Any, *args: Any) -> None:
@@ -149,7 +149,7 @@ def test_drafts_compared_before_ctrl_c_are_said(llm: LLM, monkeypatch: pytest.Mo
             raise KeyboardInterrupt
         compare(self, *args)
 
-    monkeypatch.setattr(draft_consistency._Comparison, "compare", interrupted)
+    monkeypatch.setattr(draft_consistency._DraftComparison, "compare", interrupted)
     report = session.certify(llm, QUESTIONS, COVERAGE, sources=["layer_skip"], verifiers=["matching"])
     assert not report.complete
     assert report.checks[-1].name == "drafts do not depend on what was refused before"

@@ -25,7 +25,7 @@ from outrider.verify.verifiers.catalog import VERIFIERS
 from outrider_lab.agreement import forward_logits
 from outrider_lab.certify import batch_invariance, draft_consistency, enumeration, frequencies, identity, session
 from outrider_lab.certify.near_ties import explain_divergence
-from outrider_lab.certify.report import Check, Report
+from outrider_lab.certify.report import Certificate, Check
 from outrider_lab.data.workloads import Question
 from tests.model_folders import model_folder
 
@@ -41,11 +41,11 @@ def llm(tmp_path: Path) -> LLM:
     return LLM(str(target), draft_model=str(small), dtype="float32", draft_dtype="float32", max_batch_size=4)
 
 
-def certify(llm: LLM, verifiers: list[str] | None = None, coverage: session.Coverage = EFFORT) -> Report:
+def certify(llm: LLM, verifiers: list[str] | None = None, coverage: session.Coverage = EFFORT) -> Certificate:
     return session.certify(llm, QUESTIONS, coverage, sources=["model"], verifiers=verifiers)
 
 
-def failed(report: Report) -> set[str]:
+def failed(report: Certificate) -> set[str]:
     return {check.name for check in report.checks if check.status == "fail"}
 
 

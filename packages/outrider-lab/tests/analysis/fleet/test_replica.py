@@ -11,16 +11,16 @@ import pytest
 
 from outrider.engine.scheduler import Schedule, Scheduler
 from outrider_lab.cost import LatencyCurve
-from outrider_lab.fleet_planning.costs.draft_model import DraftModel
+from outrider_lab.fleet_planning.costs.draft_model import SimulatedDraft
 from outrider_lab.fleet_planning.costs.machine import Machine
 from outrider_lab.fleet_planning.simulation.prefix_cache import PrefixCache
-from outrider_lab.fleet_planning.simulation.replica import Replica
-from outrider_lab.fleet_planning.simulation.running import Progress
+from outrider_lab.fleet_planning.simulation.replica import SimulatedReplica
+from outrider_lab.fleet_planning.simulation.running import RequestProgress
 from outrider_lab.fleet_planning.workload import Lengths, Traffic, synthesize
 
 MACHINE = Machine(LatencyCurve({1: 1.0}), max_batch_size=6, max_batched_tokens=64, kv_tokens=4096, prefix_reuse=False)
-ALWAYS_RIGHT = DraftModel("oracle", (1.0,), spec_length=4)
-ALWAYS_WRONG = DraftModel("noise", (0.0,), spec_length=4)
+ALWAYS_RIGHT = SimulatedDraft("oracle", (1.0,), spec_length=4)
+ALWAYS_WRONG = SimulatedDraft("noise", (0.0,), spec_length=4)
 
 
 @dataclass
@@ -97,11 +97,11 @@ def engine_step(scheduler: Scheduler[Asked], memory: Rows, accepts: bool) -> lis
 
 @pytest.mark.parametrize("draft", [None, ALWAYS_RIGHT, ALWAYS_WRONG])
 @pytest.mark.parametrize("rows", [4096, 300])
-def test_steps_are_those_of_the_engines_scheduler(draft: DraftModel | None, rows: int) -> None:
+def test_steps_are_those_of_the_engines_scheduler(draft: SimulatedDraft | None, rows: int) -> None:
     traffic = Traffic(rate=1, duration=60, input_len=Lengths("uniform", 1, 150), output_len=Lengths("uniform", 1, 40))
     workload = replace(synthesize(traffic, seed=5), grows=False)
     machine = replace(MACHINE, kv_tokens=rows, block_size=1, draft=draft)
-    replica = Replica(0, machine, Progress.of(workload), np.random.default_rng(0))
+    replica = SimulatedReplica(0, machine, RequestProgress.of(workload), np.random.default_rng(0))
     memory = Rows(rows)
     scheduler: Scheduler[Asked] = Scheduler(memory, max_batch_size=6, max_batched_tokens=64)
     coming = deque(range(len(workload)))
@@ -124,7 +124,7 @@ def test_steps_are_those_of_the_engines_scheduler(draft: DraftModel | None, rows
     assert (replica.counts.preemptions > 0) == (rows == 300)
 
 
-def planned(replica: Replica, step: Any) -> list[tuple[int, int, int]]:
+def planned(replica: SimulatedReplica, step: Any) -> list[tuple[int, int, int]]:
     ids = replica.running.id.tolist()
     tokens = [1] * len(ids) if step.tokens is None else step.tokens.tolist()
     drafts = [0] * len(ids) if step.drafts is None else step.drafts.tolist()

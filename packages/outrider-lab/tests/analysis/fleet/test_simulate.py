@@ -13,14 +13,14 @@ from outrider.errors import InvalidRequestError
 from outrider_fleet.messages import remote_sequence
 from outrider_fleet.settings import POLICIES
 from outrider_lab.cost import LatencyCurve
-from outrider_lab.fleet_planning.costs.draft_model import DraftModel
+from outrider_lab.fleet_planning.costs.draft_model import SimulatedDraft
 from outrider_lab.fleet_planning.costs.machine import Machine
 from outrider_lab.fleet_planning.reporting.report import summarize
 from outrider_lab.fleet_planning.reporting.sizing import Promise, replicas_needed
-from outrider_lab.fleet_planning.simulation.replica import OVERLAP, Replica
+from outrider_lab.fleet_planning.simulation.replica import OVERLAP, SimulatedReplica
 from outrider_lab.fleet_planning.simulation.routing import Routing
-from outrider_lab.fleet_planning.simulation.run import Fleet, Run
-from outrider_lab.fleet_planning.simulation.running import Progress
+from outrider_lab.fleet_planning.simulation.run import Fleet, SimulatedRun
+from outrider_lab.fleet_planning.simulation.running import RequestProgress
 from outrider_lab.fleet_planning.simulation.simulate import simulate
 from outrider_lab.fleet_planning.workload import Lengths, Segment, Traffic, Workload, synthesize
 from outrider_lab.theory import expected_tokens
@@ -28,7 +28,7 @@ from outrider_lab.theory import expected_tokens
 MACHINE = Machine(LatencyCurve({1: 0.01, 64: 0.03}), max_batch_size=8, max_batched_tokens=256, kv_tokens=20_000)
 TALKS = Traffic(rate=15, duration=5, turns=3, think_s=2, prefix_len=100, num_prefixes=3,
                 input_len=Lengths("uniform", 10, 60), output_len=Lengths("uniform", 1, 30))  # fmt: skip
-DRAFT = DraftModel("model", (0.7,) * 4, spec_length=3, seconds=LatencyCurve({1: 0.002}))
+DRAFT = SimulatedDraft("model", (0.7,) * 4, spec_length=3, seconds=LatencyCurve({1: 0.002}))
 
 
 def one_at_a_time(rate: float, tokens: float, count: int) -> Workload:
@@ -61,7 +61,7 @@ def test_a_replica_of_one_place_is_a_queue_of_one_server() -> None:
     assert np.mean(waits) == pytest.approx(rate * (service**2).mean() / (2 * (1 - load)), rel=0.1)
 
 
-def conserved(run: Run) -> None:
+def conserved(run: SimulatedRun) -> None:
     """Every request is answered once, in order of time, and Little's law holds."""
     assert not np.isnan(run.finished).any()
     assert (run.arrived <= run.first).all()
@@ -124,7 +124,7 @@ def test_a_simulated_router_hears_what_a_real_one_hears() -> None:
     """Blocks that prompts share have one name, whichever segments they lie in, and a cache reports those it holds."""
     workload = synthesize(replace(TALKS, turns=2), seed=3)
     routing = Routing("prefix", workload, seed=0)
-    replica = Replica(0, MACHINE, Progress.of(workload), np.random.default_rng(0))
+    replica = SimulatedReplica(0, MACHINE, RequestProgress.of(workload), np.random.default_rng(0))
     jobs = [routing._job(i) for i in range(len(workload))]
     for i, mine in enumerate(jobs):
         assert len(mine.blocks) == workload.prompts[i] // BLOCK

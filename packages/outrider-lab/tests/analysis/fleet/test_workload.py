@@ -13,7 +13,7 @@ import pytest
 from outrider.errors import ConfigError, InvalidRequestError
 from outrider.llm import LLM
 from outrider_lab.cost import LatencyCurve
-from outrider_lab.fleet_planning.costs.draft_model import DraftModel
+from outrider_lab.fleet_planning.costs.draft_model import SimulatedDraft
 from outrider_lab.fleet_planning.costs.machine import Machine, from_dict, from_roofline, read_machine
 from outrider_lab.fleet_planning.costs.measure import measure_machine
 from outrider_lab.fleet_planning.options import FleetOptions
@@ -118,7 +118,7 @@ def test_drafts_shorten_as_the_batch_grows() -> None:
     machine = from_roofline(ModelSize(8e9), HARDWARE["H100"], draft=ModelSize(0.5e9), alpha=0.7)
     lengths = machine.draft_lengths
     assert lengths[1] > lengths[128] >= lengths[256]
-    assert replace(machine, draft=DraftModel("x", (0.5,), spec_length=3)).draft_lengths[7] == 3
+    assert replace(machine, draft=SimulatedDraft("x", (0.5,), spec_length=3)).draft_lengths[7] == 3
 
 
 def test_a_machine_is_measured_with_the_engine(tmp_path: Path) -> None:

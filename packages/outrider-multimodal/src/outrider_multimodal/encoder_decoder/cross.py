@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from outrider.models.batch import Span
 from outrider.models.native_passes import check_status
-from outrider.native.context import Context, current_context
+from outrider.native.context import NativeContext, current_context
 from outrider.native.library import native_library
 from outrider.native.structs import FixedKeysStruct
 from outrider_torch.kernels.attention.attention import AttentionPiece, AttentionPlan, attend
@@ -75,7 +75,7 @@ class NativeCrossKeys:
     """Keys and values in the native library's layout (``outrider_fixed_keys`` of native.h)."""
 
     def __init__(
-        self, keys_values: Sequence[Tensor], heads: int, dtype: torch.dtype, context: Context | None = None
+        self, keys_values: Sequence[Tensor], heads: int, dtype: torch.dtype, context: NativeContext | None = None
     ) -> None:
         """As ``TorchCrossKeys``. ``dtype``: of keys and values, float32 or bfloat16. ``context``: to attend in."""
         self._library, self._context = native_library(), context or current_context()

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
 from outrider_multimodal.encoder_decoder.inputs import EncoderInput
 from outrider_multimodal.encoder_decoder.relative import RelativeBias
-from outrider_multimodal.encoder_decoder.weights import Attention, Parts, mlp
+from outrider_multimodal.encoder_decoder.weights import AttentionWeights, Parts, mlp
 from outrider_torch.kernels.norm import Norm
 
 
@@ -80,7 +80,7 @@ class Encoder:
         """A block's residual connection, with the norm before or after it as the model has it."""
         return norm(x + block(x)) if self.config.norms == "after" else x + block(norm(x))
 
-    def _attend(self, weights: Attention, bias: Tensor | None, x: Tensor) -> Tensor:
+    def _attend(self, weights: AttentionWeights, bias: Tensor | None, x: Tensor) -> Tensor:
         c = self.config
         q, k, v = (t.view(len(x), c.encoder_heads, -1).transpose(0, 1)[None] for t in weights.key_value(x).chunk(3, -1))
         mask = None if bias is None else bias[None]

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from outrider.cache import KVCache
 from outrider.models.batch import Span
 from outrider.models.native_passes import CacheView, check_status, span_structs
-from outrider.native.context import Context
+from outrider.native.context import NativeContext
 from outrider.native.library import native_library
 from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
 from outrider_multimodal.encoder_decoder.relative import RelativeBias
@@ -23,7 +23,7 @@ OwnAttention = Callable[[int, Tensor], Tensor]
 
 
 def native_attention(
-    config: EncoderDecoderConfig, spans: Sequence[Span], cache: KVCache, view: CacheView, context: Context
+    config: EncoderDecoderConfig, spans: Sequence[Span], cache: KVCache, view: CacheView, context: NativeContext
 ) -> OwnAttention:
     """Self-attention by the native library, in a context. ``view``: of ``cache``."""
     library, (structs, held) = native_library(), span_structs(spans, cache)

@@ -21,7 +21,7 @@ Linear = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class AttentionWeights:
     """One attention block: the projections of queries, keys, values and output."""
 
     norm: Norm
@@ -34,8 +34,8 @@ class Attention:
 class Layer:
     """A decoder layer; without ``cross``, an encoder layer."""
 
-    attention: Attention
-    cross: Attention | None
+    attention: AttentionWeights
+    cross: AttentionWeights | None
     mlp_norm: Norm
     inner: Linear
     down: Linear
@@ -104,7 +104,7 @@ class Parts:
         cross = name + "cross_attn."
         gated = self.has(f"{name}gate.weight")
         return Layer(
-            attention=Attention(
+            attention=AttentionWeights(
                 norm=self.norm(name + "self_attn_norm"),
                 query=None,
                 key_value=self.linear(*(own + x for x in "qkv"), whole=whole),
@@ -112,7 +112,7 @@ class Parts:
             ),
             cross=None
             if whole
-            else Attention(
+            else AttentionWeights(
                 norm=self.norm(name + "cross_attn_norm"),
                 query=self.linear(cross + "q"),
                 key_value=self.linear(cross + "k", cross + "v", whole=True),

@@ -14,7 +14,7 @@ CAPACITY = 256 << 20
 """Bytes of all domains together."""
 
 
-class _Seen:
+class _DomainFeatures:
     """The features of one domain, least recently used first."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class FeatureCache:
     """Features by domain: shared ones would reveal the images of other domains by response times."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self._domains = PartitionedStore(_Seen, capacity)
+        self._domains = PartitionedStore(_DomainFeatures, capacity)
         self._lock = threading.Lock()
 
     def get(self, digest: bytes, domain: str, tenant: str, compute: Callable[[], Tensor]) -> Tensor:

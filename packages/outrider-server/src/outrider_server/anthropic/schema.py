@@ -44,7 +44,7 @@ class AnthropicMessage(StrictModel):
     content: Annotated[Text | List[ContentBlock], at_most(1024)]
 
 
-class Tool(StrictModel):
+class AnthropicTool(StrictModel):
     """Tools that a client runs; those that Anthropic runs have other types, and are refused."""
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
@@ -86,7 +86,7 @@ class PromptRequest(StrictModel):
     model: str | None = Field(None, max_length=256)
     messages: List[AnthropicMessage] = Field(min_length=1, max_length=4096)
     system: Annotated[Text | List[TextBlock] | None, at_most(1024)] = None
-    tools: List[Tool] | None = Field(None, max_length=128)
+    tools: List[AnthropicTool] | None = Field(None, max_length=128)
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None

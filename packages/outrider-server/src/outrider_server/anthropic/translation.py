@@ -9,11 +9,11 @@ from typing import Any
 from outrider_server.answer.formats import thinking_switch
 from outrider_server.anthropic.schema import (
     AnthropicMessage,
+    AnthropicTool,
     ContentBlock,
     MessagesRequest,
     PromptRequest,
     TextBlock,
-    Tool,
 )
 from outrider_server.http.errors import invalid
 from outrider_server.openai.schema import chat
@@ -119,7 +119,7 @@ def _text(given: str | Sequence[TextBlock], where: str) -> str:
     return "\n".join(texts)
 
 
-def _tools(given: Sequence[Tool] | None) -> list[chat.Tool] | None:
+def _tools(given: Sequence[AnthropicTool] | None) -> list[chat.Tool] | None:
     tools = []
     for i, tool in enumerate(given or ()):
         if tool.type not in (None, "custom"):

@@ -28,7 +28,7 @@ from outrider_server.ollama.schema import (
     OllamaGenerateResponse,
     OllamaMessage,
     OllamaRequest,
-    Tool,
+    OllamaTool,
 )
 from outrider_server.openai.chat import start_chat
 from outrider_server.openai.schema import chat
@@ -125,7 +125,7 @@ def _messages(given: list[OllamaMessage]) -> list[chat.Message]:
     return messages
 
 
-def _tools(given: list[Tool] | None) -> list[chat.Tool] | None:
+def _tools(given: list[OllamaTool] | None) -> list[chat.Tool] | None:
     tools = [
         chat.Tool.model_construct(
             type="function", function=chat.FunctionDefinition.model_construct(**tool.function.model_dump())

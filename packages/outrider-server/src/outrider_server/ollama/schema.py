@@ -71,7 +71,7 @@ class Function(StrictModel):
     index: int | None = None
 
 
-class ToolCall(StrictModel):
+class OllamaToolCall(StrictModel):
     function: Function
     id: str | None = Field(None, max_length=256)
     type: Literal["function"] | None = None
@@ -82,7 +82,7 @@ class OllamaMessage(StrictModel):
     content: Text | None = None
     thinking: Text | None = None
     images: List[Any] | None = Field(None, max_length=64, description="Refused: send them to /v1/chat/completions.")
-    tool_calls: List[ToolCall] | None = Field(None, max_length=128)
+    tool_calls: List[OllamaToolCall] | None = Field(None, max_length=128)
     tool_name: str | None = Field(None, max_length=256)
     tool_call_id: str | None = Field(None, max_length=256)
 
@@ -93,14 +93,14 @@ class ToolFunction(StrictModel):
     parameters: dict[str, Any] | None = None
 
 
-class Tool(StrictModel):
+class OllamaTool(StrictModel):
     type: Literal["function"] | None = None
     function: ToolFunction
 
 
 class OllamaChatRequest(OllamaRequest):
     messages: List[OllamaMessage] | None = Field(None, max_length=4096, description="None: only asks for the model.")
-    tools: List[Tool] | None = Field(None, max_length=128)
+    tools: List[OllamaTool] | None = Field(None, max_length=128)
 
 
 class OllamaGenerateRequest(OllamaRequest):

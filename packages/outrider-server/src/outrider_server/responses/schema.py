@@ -14,7 +14,7 @@ Name = Annotated[str, Field(max_length=256)]
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
-class ContentPart(StrictModel):
+class ResponsesPart(StrictModel):
     """Text of some kind; others are known in order to be refused by name."""
 
     type: str = Field(max_length=64)
@@ -36,15 +36,15 @@ class InputItem(StrictModel):
 
     type: str | None = Field(None, max_length=64, description="A message, if left out.")
     role: Literal["system", "developer", "user", "assistant"] | None = None
-    content: Annotated[Text | List[ContentPart] | None, at_most(1024)] = None
+    content: Annotated[Text | List[ResponsesPart] | None, at_most(1024)] = None
     id: Name | None = None
     status: Status | None = None
     phase: Literal["commentary", "final_answer"] | None = None
     call_id: Name | None = None
     name: Name | None = None
     arguments: Text | None = None
-    output: Annotated[Text | List[ContentPart] | None, at_most(1024)] = None
-    summary: List[ContentPart] | None = Field(None, max_length=64)
+    output: Annotated[Text | List[ResponsesPart] | None, at_most(1024)] = None
+    summary: List[ResponsesPart] | None = Field(None, max_length=64)
     encrypted_content: None = None
 
 

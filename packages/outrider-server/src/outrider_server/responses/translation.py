@@ -8,7 +8,7 @@ from typing import Any
 from outrider_server.http.errors import invalid
 from outrider_server.openai.schema import chat
 from outrider_server.openai.schema.base import GenerationRequest, StreamOptions
-from outrider_server.responses.schema import ContentPart, FunctionTool, InputItem, NamedFunction, ResponsesRequest
+from outrider_server.responses.schema import FunctionTool, InputItem, NamedFunction, ResponsesPart, ResponsesRequest
 
 LOGPROBS = "message.output_text.logprobs"
 _SAME_NAME = ("temperature", "top_p", "top_k", "min_p", "seed", "parallel_tool_calls", "tool_choice")
@@ -116,7 +116,7 @@ def _result(item: InputItem, where: str) -> chat.Message:
     )
 
 
-def _content(given: str | Sequence[ContentPart], where: str) -> str | list[chat.ContentPart]:
+def _content(given: str | Sequence[ResponsesPart], where: str) -> str | list[chat.ContentPart]:
     """One text, or a list of parts where there are images."""
     if isinstance(given, str) or all(part.type != "input_image" for part in given):
         return _text(given, where)
@@ -132,7 +132,7 @@ def _content(given: str | Sequence[ContentPart], where: str) -> str | list[chat.
     return parts
 
 
-def _text(given: str | Sequence[ContentPart], where: str) -> str:
+def _text(given: str | Sequence[ResponsesPart], where: str) -> str:
     if isinstance(given, str):
         return given
     texts = []

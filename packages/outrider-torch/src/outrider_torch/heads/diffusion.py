@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from outrider.drafters.heads.config import HeadConfig
-from outrider_torch.heads.eagle import Attend, Mlp, Norm, apply_rotary, rotary
+from outrider_torch.heads.eagle import Attend, HeadNorm, Mlp, apply_rotary, rotary
 from outrider_torch.heads.vocabulary import ScoringHead
 
 
@@ -37,8 +37,8 @@ class DiffusionAttention(nn.Module):
         self.k_proj = nn.Linear(d, config.num_kv_heads * own, bias=False)
         self.v_proj = nn.Linear(d, config.num_kv_heads * own, bias=False)
         self.o_proj = nn.Linear(config.num_heads * own, d, bias=False)
-        self.q_norm = Norm(own, config.rms_norm_eps)
-        self.k_norm = Norm(own, config.rms_norm_eps)
+        self.q_norm = HeadNorm(own, config.rms_norm_eps)
+        self.k_norm = HeadNorm(own, config.rms_norm_eps)
 
     def queries(self, x: Tensor, positions: Tensor) -> Tensor:
         """x: [n, d] -> [n, heads, head_dim]."""
@@ -84,9 +84,9 @@ class DiffusionLayer(nn.Module):
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
-        self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.input_layernorm = HeadNorm(config.hidden_size, config.rms_norm_eps)
         self.self_attn = DiffusionAttention(config)
-        self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = HeadNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = Mlp(config)
         self.attention_conv = BlockConvolution(config) if config.conv_taps else None
         self.mlp_conv = BlockConvolution(config) if config.conv_taps else None
@@ -134,9 +134,9 @@ class DiffusionHead(ScoringHead):
         super().__init__(config)
         d = config.hidden_size
         self.fc = nn.Linear(len(config.feature_layers) * d, d, bias=False)
-        self.hidden_norm = Norm(d, config.rms_norm_eps)
+        self.hidden_norm = HeadNorm(d, config.rms_norm_eps)
         self.layers = nn.ModuleList(DiffusionLayer(config) for _ in range(config.num_layers))
-        self.norm = Norm(d, config.rms_norm_eps)
+        self.norm = HeadNorm(d, config.rms_norm_eps)
         self.candidate_selector = CandidateSelector(config) if config.selector_rank else None
 
     @property

@@ -33,7 +33,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Attention of q: [..., heads, head_dim], k and v: [..., kv_heads, head_dim], rotated; to [..., heads, head_dim]."""
 
 
-class Norm(nn.Module):
+class HeadNorm(nn.Module):
     """RMS norm with a weight."""
 
     def __init__(self, size: int, eps: float) -> None:
@@ -91,11 +91,11 @@ class DecoderLayer(nn.Module):
         super().__init__()
         d, eps = config.hidden_size, config.rms_norm_eps
         wide = first and config.fuses_layers
-        self.input_layernorm = Norm(d, eps) if wide else None
-        self.hidden_norm = Norm(d, eps) if wide or not first else None  # EAGLE-1's only layer has no such norm
+        self.input_layernorm = HeadNorm(d, eps) if wide else None
+        self.hidden_norm = HeadNorm(d, eps) if wide or not first else None  # EAGLE-1's only layer has no such norm
         self.norms_residual = bool(wide and config.norm_before_residual)
         self.self_attn = Attention(config, 2 * d if wide else d)
-        self.post_attention_layernorm = Norm(d, eps)
+        self.post_attention_layernorm = HeadNorm(d, eps)
         self.mlp = Mlp(config)
 
     def forward(self, embedding: Tensor | None, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
@@ -121,12 +121,12 @@ class EagleLayer(ScoringHead):
         d = config.hidden_size
         self.fc_norm: nn.ModuleList | None = None
         if config.fc_norm:
-            self.fc_norm = nn.ModuleList(Norm(d, config.rms_norm_eps) for _ in config.feature_layers)
+            self.fc_norm = nn.ModuleList(HeadNorm(d, config.rms_norm_eps) for _ in config.feature_layers)
         if config.fuses_layers:
             self.fc = nn.Linear(len(config.feature_layers) * d, d, bias=False)
-            self.norm = Norm(d, config.rms_norm_eps)
+            self.norm = HeadNorm(d, config.rms_norm_eps)
             if config.norm_before_fc:
-                self.input_norm = Norm(len(config.feature_layers) * d, config.rms_norm_eps)
+                self.input_norm = HeadNorm(len(config.feature_layers) * d, config.rms_norm_eps)
         else:
             self.fc = nn.Linear(2 * d, d)
         self.layers = nn.ModuleList(DecoderLayer(config, first=i == 0) for i in range(config.num_layers))

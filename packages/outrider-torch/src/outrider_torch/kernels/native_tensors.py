@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from outrider.errors import ModelFormatError
-from outrider.native.context import Context
+from outrider.native.context import NativeContext
 from outrider.native.stored import StoredTensor
 from outrider.native.weights import NativeWeight, Target, pack
 
@@ -40,7 +40,7 @@ def stored_tensor(tensor: Tensor) -> StoredTensor:
 
 
 def pack_tensor(
-    tensor: Tensor, target: Target | None = None, *, bias: Tensor | None = None, context: Context | None = None
+    tensor: Tensor, target: Target | None = None, *, bias: Tensor | None = None, context: NativeContext | None = None
 ) -> TensorWeight:
     """Pack a float tensor [outputs, inputs]. Arguments and errors as of ``pack``."""
     own = None if bias is None else bias.detach().to("cpu", torch.float32).numpy()

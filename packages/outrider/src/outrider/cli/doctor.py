@@ -97,14 +97,14 @@ def _gpu_name() -> str | None:
 
 def native_facts(threads: int) -> dict[str, Any]:
     """The native library: its origin, its instruction sets, and their rates on this machine."""
-    from outrider.native.context import Context
+    from outrider.native.context import NativeContext
     from outrider.native.library import available_isas, failed_isas, loaded
     from outrider.native.measure import measure_rates
 
     found = loaded()
     if found is None:
         return {"native_library": None}
-    rates = measure_rates(Context(threads))
+    rates = measure_rates(NativeContext(threads))
     return {
         "native_library": found.origin,
         "instruction_set": found.isa,
@@ -116,14 +116,14 @@ def native_facts(threads: int) -> dict[str, Any]:
 
 def compare_threads(most: int) -> list[dict[str, Any]]:
     """The rates of memory and arithmetic with 1 to ``most`` threads; empty without the native library."""
-    from outrider.native.context import MOST_THREADS, Context
+    from outrider.native.context import MOST_THREADS, NativeContext
     from outrider.native.library import loaded
     from outrider.native.measure import measure_rates, thread_counts
 
     if loaded() is None:
         return []
     counts = thread_counts(min(most, MOST_THREADS))
-    return [{"threads": count, **asdict(measure_rates(Context(count)))} for count in counts]
+    return [{"threads": count, **asdict(measure_rates(NativeContext(count)))} for count in counts]
 
 
 def with_least_times(model: LoadedModel, compared: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from outrider.cli.shared import flags
 from outrider.cli.shared.help import add, print_without_command
 
 if TYPE_CHECKING:
-    from outrider.weights.hub.inventory import Entry
+    from outrider.weights.hub.inventory import ModelEntry
 
 app = typer.Typer(help="List, fetch, inspect and remove models.", invoke_without_command=True)
 app.callback()(print_without_command)
@@ -48,7 +48,7 @@ def list_command(as_json: AsJson = False) -> None:
         console.print(line, style="dim", highlight=False, soft_wrap=True)
 
 
-def _places(entries: list[Entry]) -> list[str]:
+def _places(entries: list[ModelEntry]) -> list[str]:
     """The models' folders, and their sizes."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
@@ -135,7 +135,7 @@ def rm_command(
         _print_json(removed)
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
+def _row(entry: ModelEntry) -> tuple[str, ...]:
     parameters = "" if entry.parameters is None else f"{entry.parameters / 1e6:,.0f} M"
     size = "" if entry.bytes is None else f"{entry.bytes / 1e6:,.0f} MB"
     packed = f"{entry.packed_bytes / 1e6:,.0f} MB" if entry.packed_bytes else ""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from outrider.cache import KVCache
 from outrider.errors import EngineDeadError
 from outrider.models.batch import Span
-from outrider.native.context import Context
+from outrider.native.context import NativeContext
 from outrider.native.library import native_library
 from outrider.native.model_structs import CacheStruct, SpanStruct
 
@@ -97,7 +97,7 @@ def check_status(status: int) -> None:
 
 
 def norm_rows(
-    context: Context, x: NDArray[np.float32], weight: int | None, eps: float, *, bias: int | None = None
+    context: NativeContext, x: NDArray[np.float32], weight: int | None, eps: float, *, bias: int | None = None
 ) -> NDArray[np.float32]:
     """The RMS norm of x, float32 [n, d]; with a bias, its layer norm. ``weight``, ``bias``: addresses of [d]."""
     x = np.ascontiguousarray(x, np.float32)

@@ -17,13 +17,13 @@ from outrider.errors import ConfigError
 from outrider.native.library import default_isa, native_library
 from outrider.native.processor import num_threads
 
-__all__ = ["MOST_THREADS", "Context", "current_context", "loading_context", "own_context"]
+__all__ = ["MOST_THREADS", "NativeContext", "current_context", "loading_context", "own_context"]
 
 MOST_THREADS = 256
 """The most threads of a context; further processors stay unused."""
 
 
-class Context:
+class NativeContext:
     """Threads that end with this object. One forward pass at a time uses them; others wait."""
 
     def __init__(self, threads: int, isa: str | None = None) -> None:
@@ -53,11 +53,11 @@ class _Scope:
 
     def __init__(self, threads: int, isa: str | None) -> None:
         self._threads, self._isa = threads, isa
-        self._context: Context | None = None
+        self._context: NativeContext | None = None
 
-    def context(self) -> Context:
+    def context(self) -> NativeContext:
         if self._context is None:
-            self._context = Context(self._threads, self._isa)
+            self._context = NativeContext(self._threads, self._isa)
         return self._context
 
 
@@ -68,7 +68,7 @@ _SCOPE: ContextVar[_Scope | None] = ContextVar("native context", default=None)
 def own_context(threads: int | None = None, isa: str | None = None) -> Iterator[None]:
     """Models loaded inside this block share a new context.
 
-    ``threads``: None is ``num_threads()``. ``isa``: as for ``Context``.
+    ``threads``: None is ``num_threads()``. ``isa``: as for ``NativeContext``.
     """
     token = _SCOPE.set(_Scope(_possible(threads or num_threads()), isa))
     try:
@@ -77,21 +77,21 @@ def own_context(threads: int | None = None, isa: str | None = None) -> Iterator[
         _SCOPE.reset(token)
 
 
-def current_context() -> Context:
+def current_context() -> NativeContext:
     """The context of the current ``own_context`` block, else one shared by all users of the same thread count."""
     return loading_context() or _shared(native_library(), _possible(num_threads()))
 
 
-def loading_context() -> Context | None:
+def loading_context() -> NativeContext | None:
     """The context of the current ``own_context`` block; None outside one."""
     scope = _SCOPE.get()
     return None if scope is None else scope.context()
 
 
 @cache
-def _shared(native: ctypes.CDLL, threads: int) -> Context:
+def _shared(native: ctypes.CDLL, threads: int) -> NativeContext:
     """The shared context of ``threads`` threads. ``native``: distinguishes libraries loaded in sequence."""
-    return Context(threads)
+    return NativeContext(threads)
 
 
 def _possible(threads: int) -> int:

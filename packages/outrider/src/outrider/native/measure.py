@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from outrider.native.context import Context
+from outrider.native.context import NativeContext
 from outrider.native.library import native_library
 
 __all__ = ["MachineRates", "measure_rates", "thread_counts"]
@@ -40,7 +40,7 @@ def thread_counts(most: int) -> list[int]:
     return [count for count in sorted({1, 2, 3, *doubled}) if count < most] + [most]
 
 
-def measure_rates(context: Context) -> MachineRates:
+def measure_rates(context: NativeContext) -> MachineRates:
     """Measure the rates, in about 0.5 s and 0.5 GB of memory, or less on a small machine.
 
     Raises ``MemoryError``.

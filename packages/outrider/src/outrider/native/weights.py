@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from outrider.errors import ModelFormatError
 from outrider.native.arena import aligned_memory
-from outrider.native.context import Context, current_context, loading_context
+from outrider.native.context import NativeContext, current_context, loading_context
 from outrider.native.library import native_library
 from outrider.native.plans import Plan, Target
 from outrider.native.stored import StoredTensor
@@ -30,7 +30,7 @@ class NativeWeight:
         struct: WeightStruct,
         panels: NDArray[np.uint8],
         bias: NDArray[np.float32] | None,
-        context: Context | None = None,
+        context: NativeContext | None = None,
     ) -> None:
         """``context``: to multiply in; None: the current one at the first product."""
         self.struct, self.context = struct, context
@@ -110,7 +110,7 @@ def pack(
     order: NDArray[np.int64] | None = None,
     bias: Floats | None = None,
     target: Target | None = None,
-    context: Context | None = None,
+    context: NativeContext | None = None,
 ) -> NativeWeight:
     """Pack a matrix of a file.
 
@@ -132,7 +132,7 @@ def pack(
 
 
 def pack_array(
-    array: Floats, target: Target | None = None, *, bias: Floats | None = None, context: Context | None = None
+    array: Floats, target: Target | None = None, *, bias: Floats | None = None, context: NativeContext | None = None
 ) -> NativeWeight:
     """Pack a matrix of numbers, float32 [outputs, inputs]. Arguments and errors as for ``pack``."""
     return pack(StoredTensor.of(array), bias=bias, target=target, context=context)

@@ -25,7 +25,7 @@ class TokenLogprobs(Sequence[Mapping[int, float]]):
     """
 
     def __init__(self) -> None:
-        self._parts: list[_Part] = []
+        self._parts: list[_RowGroup] = []
         self._ends: list[int] = []  # rows up to the end of each part
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class TokenLogprobs(Sequence[Mapping[int, float]]):
 
 
 @dataclass(frozen=True)
-class _Part:
+class _RowGroup:
     """Rows that were computed together."""
 
     taken: NDArray[np.int32]  # [n], the chosen tokens
@@ -97,7 +97,7 @@ def likeliest(rows: Floats, count: int) -> Likeliest:
     return tokens, values, found
 
 
-def _part(logits: Array, taken: Sequence[int], count: int) -> _Part:
+def _part(logits: Array, taken: Sequence[int], count: int) -> _RowGroup:
     rows = host(logits)
     wanted = min(max(1, count), rows.shape[1])
     tokens, values, found = likeliest(rows, wanted)
@@ -105,7 +105,7 @@ def _part(logits: Array, taken: Sequence[int], count: int) -> _Part:
     best = rows[indices, tokens[:, 0]]
     own = rows[indices, ids] - best + values[:, 0]
     possible = np.minimum(np.array(found, dtype=np.int32), count)
-    return _Part(ids, own, tokens[:, :count].astype(np.int32), values[:, :count].copy(), possible)
+    return _RowGroup(ids, own, tokens[:, :count].astype(np.int32), values[:, :count].copy(), possible)
 
 
 def _by_numpy(rows: Floats, count: int) -> Likeliest:

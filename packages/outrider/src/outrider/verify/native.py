@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
-from outrider.native.context import Context
+from outrider.native.context import NativeContext
 from outrider.native.library import library, native_library
 from outrider.verify.truncation import log_of
 
@@ -43,7 +43,7 @@ class SamplingStruct(ctypes.Structure):
 class NativeSampler:
     """The functions of ``sample.h`` on NumPy arrays. ``keys``: 24 bytes, six little-endian words of 32 bits."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: NativeContext) -> None:
         self._context, functions = context, native_library()
         self._functions = {name: getattr(functions, f"outrider_{name}") for name in _FUNCTIONS}
 
@@ -136,7 +136,7 @@ class NativeSampler:
 @cache
 def sampler() -> NativeSampler | None:
     """The library's sampling; None without a native library."""
-    return None if library() is None else NativeSampler(Context(1))
+    return None if library() is None else NativeSampler(NativeContext(1))
 
 
 def _whole(keys: bytes) -> bytes:

@@ -19,7 +19,7 @@ _FREE = LatencyCurve({1: 1e-9})
 
 
 @dataclass(frozen=True)
-class DraftModel:
+class SimulatedDraft:
     """A draft source: its share of steps with a draft, the acceptance of its tokens, and its cost."""
 
     name: str

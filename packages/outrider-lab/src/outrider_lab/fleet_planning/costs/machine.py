@@ -13,7 +13,7 @@ from outrider.config import EngineConfig
 from outrider.engine.memory import BLOCK_SIZE
 from outrider.errors import ConfigError, InvalidRequestError
 from outrider_lab.cost import DraftCost, LatencyCurve
-from outrider_lab.fleet_planning.costs.draft_model import MAX_K, DraftModel
+from outrider_lab.fleet_planning.costs.draft_model import MAX_K, SimulatedDraft
 from outrider_lab.priors import expected_alpha
 from outrider_lab.roofline import BANDWIDTH_EFFICIENCY, Hardware, ModelSize, Roofline, devices_needed
 from outrider_lab.theory import chain_tokens
@@ -46,7 +46,7 @@ class Machine:
     block_size: int = BLOCK_SIZE
     kv_bytes_per_token: float = 0.0
     prefix_reuse: bool = True
-    draft: DraftModel | None = None
+    draft: SimulatedDraft | None = None
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class Machine:
             return [draft.spec_length] * (self.max_batch_size + 1)
         return [0, *(self._best_length(draft, batch) for batch in range(1, self.max_batch_size + 1))]
 
-    def _best_length(self, draft: DraftModel, batch: int) -> int:
+    def _best_length(self, draft: SimulatedDraft, batch: int) -> int:
         """The K with the most tokens a second. A request without a draft in a step adds one row and one token."""
         rates, cost = draft.rates or (0.0,), DraftCost(per_token=draft.seconds)
         rates = (*rates, *[rates[-1]] * MAX_K)[:MAX_K]
@@ -155,7 +155,7 @@ def from_dict(facts: Mapping[str, Any]) -> Machine:
             ingress_per_token=float(facts.get("ingress_ms_per_token", 0)) / 1e3,
             kv_bytes_per_token=float(facts.get("kv_bytes_per_token", 0)),
             name=str(facts.get("name", "")),
-            draft=_recommended(facts) if draft is None else DraftModel(
+            draft=_recommended(facts) if draft is None else SimulatedDraft(
                 draft["name"], tuple(draft["rates"]), draft["share"], _curve(draft["ms_by_requests"]),
                 draft["spec_length"],
             ),
@@ -184,7 +184,7 @@ def _curve(points: Mapping[str, float]) -> LatencyCurve:
     return LatencyCurve({int(rows): float(ms) / 1e3 for rows, ms in points.items()})
 
 
-def _recommended(facts: Mapping[str, Any]) -> DraftModel | None:
+def _recommended(facts: Mapping[str, Any]) -> SimulatedDraft | None:
     """The draft source that a plan recommends; None for plain decoding."""
     best = facts.get("recommended")
     if not best:
@@ -192,7 +192,7 @@ def _recommended(facts: Mapping[str, Any]) -> DraftModel | None:
     source, first = facts["sources"][best["source"]], facts["target_ms_by_rows"]["1"]
     level = float(source["c"]) * float(first) / 1e3
     each = LatencyCurve({n: max(1e-9, n * level) for n in (1, 2)})
-    return DraftModel(best["source"], (float(source["alpha"] or 0),), float(source["drafting_share"]), each)
+    return SimulatedDraft(best["source"], (float(source["alpha"] or 0),), float(source["drafting_share"]), each)
 
 
 def from_roofline(
@@ -214,7 +214,7 @@ def from_roofline(
         small = None if draft is None else Roofline(draft, together, context=0)
         seconds = {n: 1e-9 if small is None else small(n) for n in _ROWS if n <= max_batch_size}
         rate = expected_alpha(target, draft) if alpha is None and draft is not None else alpha or 0.0
-        speculates = DraftModel("model" if draft else "free", (rate,) * MAX_K, 1.0, LatencyCurve(seconds))
+        speculates = SimulatedDraft("model" if draft else "free", (rate,) * MAX_K, 1.0, LatencyCurve(seconds))
     free = run.free_rows
     rows = sorted({*(n for n in _ROWS if n <= 2 * max_batched_tokens), free, free + 1, 2 * free})
     return Machine(

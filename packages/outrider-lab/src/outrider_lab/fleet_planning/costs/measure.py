@@ -13,7 +13,7 @@ from outrider.engine.memory import row_bytes
 from outrider.llm import LLM
 from outrider_lab.comparison import decode_rounds
 from outrider_lab.cost import LatencyCurve
-from outrider_lab.fleet_planning.costs.draft_model import MAX_K, DraftModel
+from outrider_lab.fleet_planning.costs.draft_model import MAX_K, SimulatedDraft
 from outrider_lab.fleet_planning.costs.machine import Machine
 from outrider_lab.measure import Expect, Tick, acceptance_by_position, measure_latency_curve, measure_settings
 
@@ -109,7 +109,7 @@ def _decode(llm: LLM, batch: int) -> float:
     return statistics.median(seconds)
 
 
-def _draft(llm: LLM, name: str, prompts: Sequence[list[int]], params: SamplingParams, tick: Tick) -> DraftModel:
+def _draft(llm: LLM, name: str, prompts: Sequence[list[int]], params: SamplingParams, tick: Tick) -> SimulatedDraft:
     """Measure a source's cost and acceptance."""
     settings = {
         "none": SpeculationParams(draft="none"),
@@ -119,6 +119,6 @@ def _draft(llm: LLM, name: str, prompts: Sequence[list[int]], params: SamplingPa
     rounds = decode_rounds(observed)
     share = sum(drafted > 0 for drafted, _ in rounds) / max(1, len(rounds))
     each = max(1e-9, observed.draft_s_per_token)  # requests draft one by one
-    return DraftModel(
+    return SimulatedDraft(
         name, tuple(acceptance_by_position(rounds, MAX_K)), share, LatencyCurve({1: each, 2: 2 * each, 3: 3 * each})
     )

@@ -10,13 +10,13 @@ import numpy as np
 
 from outrider_lab.figures.page import COLOURS, GREY, MARKERS, pyplot
 from outrider_lab.fleet_planning.reporting.sizing import Promise, Sizing
-from outrider_lab.fleet_planning.simulation.run import Run
+from outrider_lab.fleet_planning.simulation.run import SimulatedRun
 
 Series = Mapping[str, Sequence[tuple[float, float]]]
 """Points (x, y) by the name of the line."""
 
 
-def draw(path: Path, run: Run, sizing: Sizing | None, promise: Promise) -> None:
+def draw(path: Path, run: SimulatedRun, sizing: Sizing | None, promise: Promise) -> None:
     """Plot one plan: latency by the number of replicas, or without ``sizing`` the distribution of latencies."""
     if sizing is None:
         _distribution(path, run)
@@ -64,7 +64,7 @@ def _sizing(path: Path, sizing: Sizing, promise: Promise) -> None:
     _save(path, figure)
 
 
-def _distribution(path: Path, run: Run) -> None:
+def _distribution(path: Path, run: SimulatedRun) -> None:
     figure, axes = pyplot().subplots()
     share = np.linspace(0, 100, len(run.arrived))
     for values, name, colour in (

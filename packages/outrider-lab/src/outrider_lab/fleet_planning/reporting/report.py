@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from outrider_lab.fleet_planning.simulation.run import Run
+from outrider_lab.fleet_planning.simulation.run import SimulatedRun
 from outrider_lab.fleet_planning.workload import Floats
 
 WARM_UP = 0.2  # share of the duration whose requests are not counted, while caches and batches fill
@@ -53,7 +53,7 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-def summarize(run: Run, warm_up: float = WARM_UP) -> Summary:
+def summarize(run: SimulatedRun, warm_up: float = WARM_UP) -> Summary:
     """Rates and percentiles of a run."""
     begin, end = warm_up * run.workload.duration, run.workload.duration
     counted = (run.arrived >= begin) & (run.arrived < end)

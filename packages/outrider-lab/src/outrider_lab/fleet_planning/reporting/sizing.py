@@ -10,7 +10,7 @@ import numpy as np
 
 from outrider.errors import InvalidRequestError
 from outrider_lab.fleet_planning.reporting.report import Summary, summarize
-from outrider_lab.fleet_planning.simulation.run import Fleet, Run
+from outrider_lab.fleet_planning.simulation.run import Fleet, SimulatedRun
 from outrider_lab.fleet_planning.simulation.simulate import simulate
 from outrider_lab.fleet_planning.workload import Workload
 
@@ -40,7 +40,7 @@ class Sizing:
     """The least number of replicas that keeps the promise. ``tried``: results by number of replicas."""
 
     replicas: int
-    run: Run
+    run: SimulatedRun
     tried: dict[int, Summary]
 
 
@@ -78,7 +78,7 @@ def replicas_needed(
         InvalidRequestError: no number of replicas keeps the promise.
     """
     tried: dict[int, Summary] = {}
-    runs: dict[int, Run] = {}
+    runs: dict[int, SimulatedRun] = {}
 
     def keeps(count: int) -> bool:
         if count not in tried:

@@ -6,14 +6,14 @@ import numpy as np
 
 from outrider_lab.fleet_planning.costs.machine import Machine
 from outrider_lab.fleet_planning.simulation.prefix_cache import PrefixCache
-from outrider_lab.fleet_planning.simulation.running import Mask, Progress, Running
+from outrider_lab.fleet_planning.simulation.running import Mask, RequestProgress, Running
 from outrider_lab.fleet_planning.workload import Floats, Ints
 
 
 class RunningBatch:
     """The running requests of a replica, and its cache."""
 
-    def __init__(self, machine: Machine, progress: Progress) -> None:
+    def __init__(self, machine: Machine, progress: RequestProgress) -> None:
         self._machine, self._progress = machine, progress
         self.running = Running(machine.max_batch_size)
         self.clear()

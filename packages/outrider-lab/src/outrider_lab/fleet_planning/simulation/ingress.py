@@ -8,7 +8,7 @@ from outrider_lab.fleet_planning.costs.machine import Machine
 from outrider_lab.fleet_planning.workload import Floats
 
 
-class Ingress:
+class SimulatedIngress:
     """A queue of requests and tokens, worked on one after another. Calls are in order of time.
 
     ::

@@ -18,7 +18,7 @@ from outrider_lab.fleet_planning.workload import Ints
 
 
 @dataclass(frozen=True)
-class Step:
+class StepPlan:
     """One step's plan; arrays are [running requests]."""
 
     work: float  # seconds at full speed
@@ -42,7 +42,7 @@ class Planner:
         self.waiting: deque[int] = deque()
         self.received: set[int] = set()  # waiting requests whose cache another replica sent
 
-    def plan(self, now: float) -> Step | None:
+    def plan(self, now: float) -> StepPlan | None:
         """The next step; None if there is no work before drafts arrive from the pool."""
         batch, before = self._batch, self.preemptions
         while not batch.cache.make_room(batch.running.count - batch.reading):
@@ -50,10 +50,10 @@ class Planner:
         full = not self.waiting or batch.running.count == self._machine.max_batch_size
         if full and not batch.reading and self._machine.draft is None:
             n = batch.running.count
-            return Step(self._machine.step_seconds(n, n, batch.context), n, None, None)
+            return StepPlan(self._machine.step_seconds(n, n, batch.context), n, None, None)
         return self._mixed(now, before)
 
-    def _mixed(self, now: float, preemptions: int) -> Step | None:
+    def _mixed(self, now: float, preemptions: int) -> StepPlan | None:
         """A step with prompts, drafts or new requests. ``preemptions``: their number before this step."""
         decoding = self._decoding(now)
         tokens: Ints = decoding.astype(np.int64)
@@ -71,7 +71,7 @@ class Planner:
         if not tokens.any():
             return None
         drafted = drafts if drafts.any() else None
-        return Step(self._work(tokens, drafts), int(np.count_nonzero(tokens)), tokens, drafted)
+        return StepPlan(self._work(tokens, drafts), int(np.count_nonzero(tokens)), tokens, drafted)
 
     def _decoding(self, now: float) -> Mask:
         """For each running request, whether it decodes in this step.

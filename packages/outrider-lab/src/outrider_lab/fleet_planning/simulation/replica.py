@@ -9,8 +9,8 @@ import numpy as np
 
 from outrider_lab.fleet_planning.costs.machine import Machine
 from outrider_lab.fleet_planning.simulation.batch import RunningBatch
-from outrider_lab.fleet_planning.simulation.planner import Planner, Step
-from outrider_lab.fleet_planning.simulation.running import Mask, Progress
+from outrider_lab.fleet_planning.simulation.planner import Planner, StepPlan
+from outrider_lab.fleet_planning.simulation.running import Mask, RequestProgress
 from outrider_lab.fleet_planning.workload import Floats, Ints, Segment
 
 OVERLAP = 4  # tokens that a request generates again on its next replica (``outrider_fleet.messages.remote_sequence``)
@@ -24,7 +24,7 @@ def _at_once(now: float, tokens: int) -> Floats:
 
 
 @dataclass
-class Counts:
+class ReplicaCounts:
     """Counters of a replica."""
 
     steps: int = 0
@@ -46,24 +46,24 @@ class Ended:
     drafting: list[int]  # waiting for drafts from the pool
 
 
-class Replica:
+class SimulatedReplica:
     """Waiting and running requests of one engine. ``begin`` and ``end`` enclose a step; the caller keeps the time."""
 
-    def __init__(self, number: int, machine: Machine, progress: Progress, rng: np.random.Generator) -> None:
+    def __init__(self, number: int, machine: Machine, progress: RequestProgress, rng: np.random.Generator) -> None:
         self.number, self.machine = number, machine
         self.name = f"r{number}"  # for the router; a restarted replica has another name
         self.alive = True
         self.only_reads = False  # a prefill replica: others decode its requests
-        self._counts = Counts()
+        self._counts = ReplicaCounts()
         self._progress, self._rng = progress, rng
         self._batch = RunningBatch(machine, progress)
         self._planner = Planner(machine, self._batch, rng)
         self.running = self._batch.running
         self.load = 0  # requests running and waiting
-        self.step: Step | None = None
+        self.step: StepPlan | None = None
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> ReplicaCounts:
         self._counts.preemptions, self._counts.reused = self._planner.preemptions, self._planner.reused
         return self._counts
 
@@ -104,7 +104,7 @@ class Replica:
         if self.load != self.running.count + len(self._planner.waiting):
             raise AssertionError(f"{self.load} in all: {self.running.id} run, {self._planner.waiting} wait")
 
-    def begin(self, now: float) -> Step | None:
+    def begin(self, now: float) -> StepPlan | None:
         """Plan a step; None if there is no work before drafts arrive from the pool."""
         self.step = self._planner.plan(now) if self.load else None
         return self.step

@@ -10,7 +10,7 @@ from outrider.errors import InvalidRequestError
 from outrider.utils.suggest import unknown
 from outrider_fleet.ingress.routing import MAX_PROMPT, PERIOD, Job, Load, make_router
 from outrider_fleet.settings import POLICIES, PolicyName
-from outrider_lab.fleet_planning.simulation.replica import Replica
+from outrider_lab.fleet_planning.simulation.replica import SimulatedReplica
 from outrider_lab.fleet_planning.workload import Workload
 
 __all__ = ["PERIOD", "Routing", "policy_name"]
@@ -24,7 +24,7 @@ def policy_name(name: str) -> PolicyName:
 
 
 @dataclass
-class _Seen:
+class _RoutedSegment:
     """A segment of a routed request."""
 
     number: int
@@ -51,16 +51,16 @@ class Routing:
     def __init__(self, policy: PolicyName, workload: Workload, seed: int) -> None:
         self._router = make_router(policy, seed)
         self._workload = workload
-        self._seen: dict[object, _Seen] = {}
+        self._seen: dict[object, _RoutedSegment] = {}
 
-    def choose(self, request: int, replicas: Sequence[Replica]) -> Replica:
+    def choose(self, request: int, replicas: Sequence[SimulatedReplica]) -> SimulatedReplica:
         """One of ``replicas``; at least one must be given."""
         job = self._job(request)
         name = self._router.choose(job, [Load(r.name, r.load, r.machine.max_batch_size) for r in replicas])
         self._router.routed(job, name)
         return next(replica for replica in replicas if replica.name == name)
 
-    def report(self, replica: Replica) -> None:
+    def report(self, replica: SimulatedReplica) -> None:
         """Take a replica's report of its cache, sent every ``PERIOD`` seconds."""
         self._router.report(replica.name, self._held(replica))
 
@@ -72,10 +72,10 @@ class Routing:
         blocks: list[str] = []
         start = 0
         for name, tokens in self._workload.segments[request]:
-            blocks += self._seen.setdefault(name, _Seen(len(self._seen), start)).blocks(tokens)
+            blocks += self._seen.setdefault(name, _RoutedSegment(len(self._seen), start)).blocks(tokens)
             start += tokens
         return Job(int(self._workload.prompts[request]), tuple(blocks), str(self._workload.sessions[request]))
 
-    def _held(self, replica: Replica) -> Iterator[str]:
+    def _held(self, replica: SimulatedReplica) -> Iterator[str]:
         for name, tokens in replica.held():
             yield from self._seen[name].blocks(tokens)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from outrider.errors import InvalidRequestError
 from outrider_lab.fleet_planning.costs.machine import Machine
-from outrider_lab.fleet_planning.simulation.replica import Counts
+from outrider_lab.fleet_planning.simulation.replica import ReplicaCounts
 from outrider_lab.fleet_planning.workload import Floats, Workload
 
 
@@ -43,7 +43,7 @@ class Fleet:
 
 
 @dataclass(frozen=True)
-class Run:
+class SimulatedRun:
     """Result of a run. Arrays are [requests], in seconds of simulated time."""
 
     workload: Workload
@@ -51,7 +51,7 @@ class Run:
     arrived: Floats
     first: Floats
     finished: Floats
-    counts: Sequence[Counts]  # of each decoding replica, then of each prefill replica
+    counts: Sequence[ReplicaCounts]  # of each decoding replica, then of each prefill replica
     resumed: int  # requests that continued on another replica after a failure
     failures: int
     end: float  # time of the last answer

@@ -13,7 +13,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass
-class Progress:
+class RequestProgress:
     """Progress of a workload's requests on all replicas. Arrays are [requests]."""
 
     workload: Workload
@@ -22,7 +22,7 @@ class Progress:
     finished: Floats  # time of the last token in seconds; NaN before it
 
     @classmethod
-    def of(cls, workload: Workload) -> Progress:
+    def of(cls, workload: Workload) -> RequestProgress:
         count = len(workload)
         return cls(workload, np.zeros(count, np.int64), np.full(count, np.nan), np.full(count, np.nan))
 

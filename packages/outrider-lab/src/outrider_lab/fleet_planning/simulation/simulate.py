@@ -11,11 +11,11 @@ from outrider.errors import InvalidRequestError
 from outrider_lab.fleet_planning.simulation.clock import Act, Clock
 from outrider_lab.fleet_planning.simulation.draft_pool import Asked, DraftPool
 from outrider_lab.fleet_planning.simulation.hosts import Host, shared_cores
-from outrider_lab.fleet_planning.simulation.ingress import Ingress
-from outrider_lab.fleet_planning.simulation.replica import Failures, Replica
+from outrider_lab.fleet_planning.simulation.ingress import SimulatedIngress
+from outrider_lab.fleet_planning.simulation.replica import Failures, SimulatedReplica
 from outrider_lab.fleet_planning.simulation.routing import PERIOD, Routing, policy_name
-from outrider_lab.fleet_planning.simulation.run import Fleet, Run
-from outrider_lab.fleet_planning.simulation.running import Progress
+from outrider_lab.fleet_planning.simulation.run import Fleet, SimulatedRun
+from outrider_lab.fleet_planning.simulation.running import RequestProgress
 from outrider_lab.fleet_planning.workload import Workload
 
 TICK = 1000  # requests between two reports of progress
@@ -27,10 +27,10 @@ class _Simulation:
     def __init__(self, fleet: Fleet, workload: Workload, seed: int, tick: Callable[[str, int], None]) -> None:
         self._fleet, self._workload, self._tick = fleet, workload, tick
         self._clock = Clock()
-        self._progress = Progress.of(workload)
+        self._progress = RequestProgress.of(workload)
         route, accept, fail, late = (np.random.default_rng([seed, purpose]) for purpose in (10, 11, 12, 13))
         total = fleet.replicas + fleet.prefill_replicas
-        self._all = [Replica(i, fleet.machine, self._progress, accept) for i in range(total)]
+        self._all = [SimulatedReplica(i, fleet.machine, self._progress, accept) for i in range(total)]
         self._decoders, self._readers = self._all[: fleet.replicas], self._all[fleet.replicas :]
         for replica in self._readers:
             replica.only_reads = True
@@ -40,7 +40,7 @@ class _Simulation:
             self._pool = DraftPool(fleet.draft_machines, fleet.machine, delay, self._clock, self._deliver)
         for replica in self._decoders:
             replica.remote_drafts = self._pool is not None
-        self._hosts, self._ingress = _hosts(fleet, total), Ingress(fleet.machine, late)
+        self._hosts, self._ingress = _hosts(fleet, total), SimulatedIngress(fleet.machine, late)
         self._routing = Routing(policy_name(fleet.routing), workload, int(route.integers(1 << 30)))
         self._failures = Failures(fleet.mtbf, fleet.restart, fail)
         self._arrived = np.full(len(workload), np.nan)
@@ -50,7 +50,7 @@ class _Simulation:
         self._resumed = self._failed = self._done = self._inside = 0
         self._area = self._now = 0.0
 
-    def run(self) -> Run:
+    def run(self) -> SimulatedRun:
         self._plan_failures()
         self._clock.at(PERIOD, self._report)
         arrivals, count, following = self._workload.arrivals.tolist(), len(self._workload), 0
@@ -60,7 +60,7 @@ class _Simulation:
                 following += 1
             else:
                 self._clock.step()
-        return Run(
+        return SimulatedRun(
             self._workload, self._fleet, self._arrived, self._progress.first, self._progress.finished,
             [replica.counts for replica in self._all], self._resumed, self._failed, self._now, self._area,
             0.0 if self._pool is None else self._pool.busy,
@@ -111,7 +111,7 @@ class _Simulation:
                 self._routing.report(replica)
         self._clock.at(now + PERIOD, self._report)
 
-    def _start(self, replica: Replica, now: float) -> None:
+    def _start(self, replica: SimulatedReplica, now: float) -> None:
         """Begin a replica's next step, unless it runs one or has no work."""
         if replica.step is not None or not replica.alive:
             return
@@ -170,7 +170,7 @@ class _Simulation:
         replica.drafted(asked[1], now)
         self._start(replica, now)
 
-    def _fail(self, replica: Replica, now: float) -> None:
+    def _fail(self, replica: SimulatedReplica, now: float) -> None:
         """Let a replica die; its requests continue on other replicas after their tokens so far."""
         if not replica.alive:
             return
@@ -186,7 +186,7 @@ class _Simulation:
             self._route(request, now)
         self._clock.at(now + self._fleet.restart, partial(self._restart, replica))
 
-    def _restart(self, replica: Replica, now: float) -> None:
+    def _restart(self, replica: SimulatedReplica, now: float) -> None:
         replica.alive, replica.name = True, f"r{self._names}"
         self._names += 1
         stranded, self._stranded = self._stranded, []
@@ -205,7 +205,7 @@ def _hosts(fleet: Fleet, total: int) -> Sequence[Host]:
 
 def simulate(
     fleet: Fleet, workload: Workload, *, seed: int = 0, tick: Callable[[str, int], None] = lambda what, count: None
-) -> Run:
+) -> SimulatedRun:
     """Run a workload on a fleet until every request is answered.
 
     The same arguments give the same run. ``tick`` is called every ``TICK`` requests.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from outrider.cli.chat.session import Session
 
 
-class Commands(Completer):
+class ChatCompleter(Completer):
     """Completes names of commands, settings, draft sources and files."""
 
     def __init__(self, session: Session) -> None:

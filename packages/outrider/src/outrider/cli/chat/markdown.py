@@ -37,7 +37,7 @@ _NESTING = ("bold", "bold_", "italic", "italic_", "strike", "link")
 
 
 @dataclass(frozen=True)
-class Line:
+class StyledLine:
     """A styled line: ``body`` wraps after ``first``, and its further rows are indented to the same column."""
 
     first: Text
@@ -63,24 +63,24 @@ class Markdown:
         """``highlight``: colour code by its syntax, which hides other colours."""
         self._fence, self._language, self._highlight = "", "", highlight
 
-    def line(self, text: Text, *, ended: bool = True) -> Line:
+    def line(self, text: Text, *, ended: bool = True) -> StyledLine:
         """Style the next line. An unfinished line (``ended`` False) is passed again when longer."""
         if found := _FENCE.match(text.plain):
             return self._border(text, found, ended)
         if self._fence:
-            return Line(Text(), self._code(text), wraps=False)
+            return StyledLine(Text(), self._code(text), wraps=False)
         if text.plain.lstrip().startswith("|"):
-            return Line(Text(), text, wraps=False)
+            return StyledLine(Text(), text, wraps=False)
         return _prose(text)
 
-    def _border(self, text: Text, found: re.Match[str], ended: bool) -> Line:
+    def _border(self, text: Text, found: re.Match[str], ended: bool) -> StyledLine:
         if ended and not self._fence:
             self._fence, self._language = found[1], found[2]
         elif ended and found[1].startswith(self._fence) and not found[2]:
             self._fence = ""
         border = text.copy()
         border.stylize("dim")
-        return Line(Text(), border, wraps=False)
+        return StyledLine(Text(), border, wraps=False)
 
     def _code(self, text: Text) -> Text:
         if not self._highlight or not self._language or not text.plain.strip():
@@ -91,21 +91,21 @@ class Markdown:
         return styled
 
 
-def _prose(text: Text) -> Line:
+def _prose(text: Text) -> StyledLine:
     plain = text.plain
     if _RULE.fullmatch(plain):
-        return Line(Text(), Text("─" * 12, style="dim"))
+        return StyledLine(Text(), Text("─" * 12, style="dim"))
     if found := _HEADING.match(plain):
         title = inline(text[found.end() :])
         title.stylize("bold underline" if len(found[1]) == 1 else "bold")
-        return Line(Text(), title)
+        return StyledLine(Text(), title)
     if found := _BULLET.match(plain):
-        return Line(Text(f"{found[1]}• "), inline(text[found.end() :]))
+        return StyledLine(Text(f"{found[1]}• "), inline(text[found.end() :]))
     if found := _NUMBER.match(plain):
-        return Line(text[: found.end()], inline(text[found.end() :]))
+        return StyledLine(text[: found.end()], inline(text[found.end() :]))
     if found := _QUOTE.match(plain):
-        return Line(Text("│ ", style="dim"), inline(text[found.end() :]))
-    return Line(Text(), inline(text))
+        return StyledLine(Text("│ ", style="dim"), inline(text[found.end() :]))
+    return StyledLine(Text(), inline(text))
 
 
 def inline(text: Text) -> Text:

@@ -71,14 +71,14 @@ class TerminalPrompt:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import InMemoryHistory
 
-        from outrider.cli.chat.completion import Commands
+        from outrider.cli.chat.completion import ChatCompleter
 
         self._session: PromptSession[str] = PromptSession(
             _PROMPT,
             prompt_continuation=_MORE,
             multiline=True,
             history=InMemoryHistory() if history is None else _file_history(history),
-            completer=Commands(session),
+            completer=ChatCompleter(session),
             complete_while_typing=True,
             key_bindings=_keys(),
             enable_history_search=False,

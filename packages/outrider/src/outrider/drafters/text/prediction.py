@@ -65,7 +65,7 @@ class Alignment:
 
 
 @dataclass
-class _State:
+class _PredictionState:
     alignment: Alignment
     seen: int = 0  # output tokens that the alignment has followed
 
@@ -83,7 +83,7 @@ class PredictionDrafter(SingleRequestDrafter):
     """
 
     def __init__(self) -> None:
-        self._states: dict[str, _State] = {}
+        self._states: dict[str, _PredictionState] = {}
 
     def start(self, request: RequestView) -> None:
         prediction = request.speculation.prediction
@@ -91,7 +91,7 @@ class PredictionDrafter(SingleRequestDrafter):
             return
         if isinstance(prediction, str):
             raise TypeError("prediction is text, but this engine knows only tokens: give token ids, or use LLM")
-        self._states[request.id] = _State(Alignment(tuple(prediction)))
+        self._states[request.id] = _PredictionState(Alignment(tuple(prediction)))
 
     def finish(self, request_id: str) -> None:
         self._states.pop(request_id, None)

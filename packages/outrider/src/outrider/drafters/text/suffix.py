@@ -142,7 +142,7 @@ def grow(root: Sequence[Continuation], own: Sequence[int], budget: int, depth: i
 
 
 @dataclass
-class _State:
+class _SuffixState:
     request: RequestView
     index: SuffixIndex
     earlier: Handle[Responses]
@@ -160,7 +160,7 @@ class SuffixDrafter(SingleRequestDrafter):
     def __init__(self, vocab_size: int, capacity: int = CAPACITY, datastore: Datastore | None = None) -> None:
         """``capacity``: bytes of earlier responses kept over all domains; 0 keeps none."""
         self._vocab_size, self._datastore = vocab_size, datastore
-        self._states: dict[str, _State] = {}
+        self._states: dict[str, _SuffixState] = {}
         self.responses = PartitionedStore(Responses, capacity)
         self.on_response: Callable[[str, str, Sequence[int]], None] | None = None
         """Called with each learned response: its domain, its tenant, its tokens."""
@@ -174,7 +174,7 @@ class SuffixDrafter(SingleRequestDrafter):
 
     def start(self, request: RequestView) -> None:
         earlier = self.responses.open(request.cache_salt, request.tenant)
-        self._states[request.id] = _State(request, SuffixIndex(), earlier)
+        self._states[request.id] = _SuffixState(request, SuffixIndex(), earlier)
 
     def finish(self, request_id: str) -> None:
         state = self._states.pop(request_id, None)

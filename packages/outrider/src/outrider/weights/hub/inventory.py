@@ -21,7 +21,7 @@ from outrider.weights.packed import packed_models, packed_size
 
 
 @dataclass(frozen=True)
-class Entry:
+class ModelEntry:
     """One line of ``outrider models list``. Every option for a model takes ``name``."""
 
     name: str
@@ -35,12 +35,12 @@ class Entry:
     """On disk, of weights packed for the native library."""
 
 
-def list_models() -> list[Entry]:
+def list_models() -> list[ModelEntry]:
     """The built-in models, the GGUF files converted so far, the hub's models, and other folders with packed weights."""
     entries = [*map(_built_in, BUILTINS.values()), *_converted(), *_from_hub()]
     known = {entry.folder.resolve() for entry in entries if entry.folder is not None}
     entries += [
-        Entry(str(folder), "folder", _parameters_of(folder), None, None, True, folder)
+        ModelEntry(str(folder), "folder", _parameters_of(folder), None, None, True, folder)
         for folder in packed_models()
         if folder not in known
     ]
@@ -108,23 +108,23 @@ def _catalogued(model: BuiltIn) -> dict[str, Any]:
     }
 
 
-def _built_in(model: BuiltIn) -> Entry:
+def _built_in(model: BuiltIn) -> ModelEntry:
     folder, pulled = folder_of(model), is_pulled(model)
     size = _size_of(folder) if pulled else model.download_bytes
-    return Entry(model.name, "built-in", model.parameters, size, model.licence, pulled, folder if pulled else None)
+    return ModelEntry(model.name, "built-in", model.parameters, size, model.licence, pulled, folder if pulled else None)
 
 
-def _converted() -> list[Entry]:
+def _converted() -> list[ModelEntry]:
     entries = []
     for folder in sorted((cache_root() / "gguf").glob("[!.]*")):
         source = read_source(folder)
         if source is not None:
             name = str(source.get("path"))
-            entries.append(Entry(name, "gguf", _parameters_of(folder), _size_of(folder), None, True, folder))
+            entries.append(ModelEntry(name, "gguf", _parameters_of(folder), _size_of(folder), None, True, folder))
     return entries
 
 
-def _from_hub() -> list[Entry]:
+def _from_hub() -> list[ModelEntry]:
     from huggingface_hub import CacheNotFound, scan_cache_dir
 
     try:
@@ -137,7 +137,7 @@ def _from_hub() -> list[Entry]:
         if repo.repo_type != "model" or newest is None or not any(newest.snapshot_path.glob("*.safetensors")):
             continue
         parameters = _parameters_of(newest.snapshot_path)
-        entries.append(Entry(repo.repo_id, "hub", parameters, repo.size_on_disk, None, True, newest.snapshot_path))
+        entries.append(ModelEntry(repo.repo_id, "hub", parameters, repo.size_on_disk, None, True, newest.snapshot_path))
     return entries
 
 
