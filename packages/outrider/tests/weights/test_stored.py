@@ -96,7 +96,7 @@ def test_a_file_that_changes_under_a_running_model_is_an_error(tmp_path: Path) -
 def test_types_are_those_of_the_gguf_package() -> None:
     ours = {t.name: (t.number, t.block, t.block_bytes) for t in GGUF_TYPES_BY_NUMBER.values()}
     theirs = {t.name: (int(t), *GGML_QUANT_SIZES[t]) for t in GGMLQuantizationType}
-    assert ours == theirs
+    assert ours == {"Q2_0": (42, 64, 18)} | theirs  # which llama.cpp has had since 2026
     assert all(gguf_number(name) == number for name, (number, *_) in ours.items())
 
 
