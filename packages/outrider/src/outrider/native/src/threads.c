@@ -8,13 +8,13 @@
  * A thread that claims items has seen the ticket of the current job, whatever it saw before, as the whole word is
  * compared. ``job`` may only change when all claimed items are done.
  *
- * A claim takes 1 / (2 threads) of what is left (guided self-scheduling, Polychronopoulos and Kuck 1987), so that long
- * runs are read, and all threads end together:
+ * A claim takes one part in so many threads of what is left (guided self-scheduling, Polychronopoulos and Kuck 1987), so
+ * that long runs are read, and all threads end together:
  *
- *     two threads, 64 items     16  12  9  6  5  4  3  2  1  1  1 ...
+ *     two threads, 64 items     32 | 16  8  4  2  1  1
  *
- * A thread of half the speed ends its first share when the others end the job. One that is slower still comes last with
- * a share that could have been smaller: it claims half as much from then on, and comes back to what others claim slowly.
+ * A thread that is slower than the others comes last with a share that should have been smaller. It claims half as much
+ * from then on, and comes back to what others claim in some shares.
  */
 #define _GNU_SOURCE /* clock_gettime, sched_getaffinity */
 #include "threads.h"
@@ -26,7 +26,7 @@
 #define FIELD 24
 #define MASK ((UINT64_C(1) << FIELD) - 1)
 #define CAUTION 1024
-#define MOST_CAUTION (32 * CAUTION)
+#define MOST_CAUTION (16 * CAUTION)
 #define SPIN_NANOSECONDS 60000 /* that an idle thread looks for work: longer than what stands between two jobs */
 #define SPINS 100              /* looks at the ticket or the count before the processor is offered to others */
 
@@ -48,12 +48,24 @@ static int64_t share_of(const thread_pool *pool, int64_t left, int64_t caution) 
     return share < left ? share : left;
 }
 
-/* What a thread learns from a share that it has done: ``last``: the others had to wait for it. */
-static void learn(pool_thread *own, int last, int64_t share, int64_t least) {
-    if (last && share > least && own->caution < MOST_CAUTION)
-        own->caution *= 2;
-    else if (!last)
-        own->caution -= (own->caution - CAUTION) / 256;
+/* Whether the others had to wait for a good part of a share that began at ``start``, as nothing was left to claim. */
+static int was_late(thread_pool *pool, int64_t start) {
+    int64_t end = nanoseconds(), waited_from = atomic_load_explicit(&pool->none_left, memory_order_relaxed);
+    return end - waited_from > (end - start) / 4;
+}
+
+/* Does some of the current job's items, which this thread has claimed, and learns from it. */
+static void do_claimed(thread_pool *pool, pool_thread *own, int64_t items, int64_t next, int64_t share) {
+    int large = share > atomic_load_explicit(&pool->job.least, memory_order_relaxed), last = next + share == items;
+    int64_t first = pool->job.first + next, start = large || last ? nanoseconds() : 0;
+    if (last) atomic_store_explicit(&pool->none_left, start, memory_order_relaxed);
+    pool->job.function(pool->job.work, first, first + share, own->number);
+    int64_t done = atomic_fetch_add_explicit(&pool->done, share, memory_order_acq_rel) + share;
+    if (!large) return;
+    if (done == items && was_late(pool, start))
+        own->caution = own->caution < MOST_CAUTION ? 2 * own->caution : MOST_CAUTION;
+    else
+        own->caution -= (own->caution - CAUTION) / 32;
 }
 
 /* Does some items if there are any. */
@@ -64,10 +76,7 @@ static int do_share(thread_pool *pool, pool_thread *own) {
         int64_t share = share_of(pool, items - next, own->caution);
         if (atomic_compare_exchange_weak_explicit(&pool->ticket, &t, t + (uint64_t)share, memory_order_acq_rel,
                                                   memory_order_acquire)) {
-            int64_t first = pool->job.first + next, least = atomic_load_explicit(&pool->job.least, memory_order_relaxed);
-            pool->job.function(pool->job.work, first, first + share, own->number);
-            int64_t done = atomic_fetch_add_explicit(&pool->done, share, memory_order_release) + share;
-            learn(own, done == items, share, least);
+            do_claimed(pool, own, items, next, share);
             return 1;
         }
     }
@@ -180,7 +189,7 @@ void run_shares(thread_pool *pool, int64_t items, share_size size, share_functio
     pool->job.work = work;
     atomic_store_explicit(&pool->job.least, size.least, memory_order_relaxed);
     atomic_store_explicit(&pool->job.most, size.most, memory_order_relaxed);
-    atomic_store_explicit(&pool->job.parts, 2 * pool->count, memory_order_relaxed);
+    atomic_store_explicit(&pool->job.parts, pool->count, memory_order_relaxed);
     for (int64_t first = 0; first < items; first += (int64_t)MASK)
         run_ticket(pool, first, items - first < (int64_t)MASK ? items - first : (int64_t)MASK);
 }

@@ -41,6 +41,7 @@ struct thread_pool {
     int64_t syncs; /* jobs that were shared out */
     _Alignas(PAIR_OF_LINES) _Atomic uint64_t ticket;
     _Alignas(PAIR_OF_LINES) _Atomic int64_t done;
+    _Atomic int64_t none_left; /* when the last items of the job were claimed, in nanoseconds */
     _Alignas(PAIR_OF_LINES) _Atomic int sleeping;
     _Atomic int ends; /* the threads are to end */
     pthread_mutex_t sleep_lock;
