@@ -25,29 +25,29 @@ def _matrix(d: Drawing) -> None:
     d.text(288, 53, "panel 0: outputs 0 to 15", size=12)
     d.text(288, 87, "panel 1: outputs 16 to 31", size=12, color=DIM)
     d.text(288, 121, "…", size=12, color=DIM)
-    d.text(24, 148, "inputs, in groups of 32 or 16: each box is one block", size=12, color=DIM)
+    d.text(24, 148, "inputs, 32 by 32: each box is one block of codes", size=12, color=DIM)
 
 
 def _block(d: Drawing) -> None:
-    d.text(470, 20, "One block: 16 outputs, one group of inputs", bold=True)
+    d.text(470, 20, "One panel: 16 outputs, all inputs", bold=True)
     d.box(470, 38, 84, 30, "scales", color=AMBER, mono=True, size=12)
     d.box(558, 38, 84, 30, "minima", color=GREEN, mono=True, size=12, dashed=True)
-    d.box(646, 38, 150, 30, "codes", color=VIOLET, mono=True, size=12)
-    d.text(512, 82, "16 floats", size=11, color=DIM, anchor="middle")
-    d.text(600, 82, "16 floats", size=11, color=DIM, anchor="middle")
-    d.text(721, 82, "by four inputs", size=11, color=DIM, anchor="middle")
+    d.box(646, 38, 70, 30, "block 0", color=VIOLET, mono=True, size=12)
+    d.box(720, 38, 76, 30, "block 1 …", color=VIOLET, mono=True, size=12)
+    d.text(556, 82, "of all groups, as the file stores them", size=11, color=DIM, anchor="middle")
+    d.text(721, 82, "bit planes", size=11, color=DIM, anchor="middle")
     d.text(470, 112, "weight = scale * value + minimum", mono=True, size=12)
-    d.text(470, 134, "Blocks of a panel follow one another in memory.", size=12, color=DIM)
+    d.text(470, 134, "K-quants: scale = float16 of 256 inputs * integer of the group.", size=12, color=DIM)
 
 
 def _codes(d: Drawing) -> None:
-    d.text(24, 186, "Codes of 8 bits: 64 bytes hold 4 inputs of 16 outputs", bold=True)
+    d.text(24, 186, "A plane of 8 bits: 64 bytes hold 4 inputs of 16 outputs", bold=True)
     _bytes(d, 206, ["i0", "i1", "i2", "i3"])
-    d.text(24, 246, "value = code - 128; the next 64 bytes hold inputs 4 to 7, and so on", size=12, color=DIM)
-    d.text(24, 282, "Codes of 4 bits: 64 bytes hold 4 + 4 inputs of 16 outputs (group of 32)", bold=True)
-    _bytes(d, 302, ["i0 i16", "i1 i17", "i2 i18", "i3 i19"])
-    d.text(24, 342, "value = values[code], a table of 16 small integers; the low half of a byte is the first input of "
-           "the two", size=12, color=DIM)  # fmt: skip
+    d.text(24, 246, "the next 64 bytes hold inputs 4 to 7, and so on", size=12, color=DIM)
+    d.text(24, 282, "A plane of 4 bits: 64 bytes hold 4 + 4 inputs of 16 outputs", bold=True)
+    _bytes(d, 302, ["i0 i4", "i1 i5", "i2 i6", "i3 i7"])
+    d.text(24, 342, "planes of 2 bits or 1 hold 16 or 32 inputs; codes of 6 bits are a plane of 4 bits and one of 2",
+           size=12, color=DIM)  # fmt: skip
 
 
 def _bytes(d: Drawing, y: float, names: list[str]) -> None:
