@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 from functools import partial
@@ -310,3 +311,28 @@ def test_a_gguf_file_of_the_hub_is_removed_with_what_was_made_of_it(
     assert remove("hf.co/org/m:Q8_0").folder == hub.root
     assert deleted == ["abc"]
     assert not folder.exists()
+
+
+def test_a_gguf_file_is_read_once_to_prepare_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_gguf(tmp_path / "m.gguf")
+    size, read = (tmp_path / "m.gguf").stat().st_size, list[int]()
+    whole = hashlib.sha256((tmp_path / "m.gguf").read_bytes()).hexdigest()
+    original = hashlib.sha256
+
+    class Counting:
+        """A digest that counts the bytes it is given."""
+
+        def __init__(self) -> None:
+            self._digest = original()
+            self.hexdigest = self._digest.hexdigest
+
+        def update(self, block: bytes) -> None:
+            read.append(len(block))
+            self._digest.update(block)
+
+    monkeypatch.setattr("outrider.weights.hub.manifest.hashlib", SimpleNamespace(sha256=Counting))
+    folder = resolve(str(tmp_path / "m.gguf"))
+    others = sum(path.stat().st_size for path in folder.iterdir() if path.name not in ("model.gguf", "outrider.json"))
+    assert sum(read) == 2 * size + others  # to tell a changed file (its first megabyte), and for the manifest
+    written = json.loads((folder / "outrider.json").read_text())
+    assert written["source"]["sha256"] == written["files"]["model.gguf"]["sha256"] == whole

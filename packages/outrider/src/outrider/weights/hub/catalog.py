@@ -12,6 +12,7 @@ from typing import Any
 
 from outrider.errors import ModelFormatError, ModelNotFoundError
 from outrider.utils.json_files import shown
+from outrider.utils.progress import progress_bar
 from outrider.utils.suggest import close_to
 from outrider.utils.user_cache import building, cache_root, locked
 from outrider.weights.folder import GGUF_WEIGHTS, PICKLE_SUFFIXES, has_weights, refuse_pickles
@@ -145,7 +146,8 @@ def _convert(gguf: Path, folder: Path, found: dict[str, Any], progress: bool) ->
         print(f"preparing {gguf} (once) in {folder}", file=sys.stderr)
     with building(folder) as fresh:
         convert_gguf(gguf, fresh, progress=progress)
-        write_manifest(fresh, found | {"sha256": _digests(gguf)})
+        digests = _digests(gguf, progress=progress)
+        write_manifest(fresh, found | {"sha256": " ".join(digests.values())}, digests)
 
 
 def _identity(gguf: Path) -> dict[str, Any]:
@@ -159,9 +161,11 @@ def _identity_of_file(file: Path) -> dict[str, Any]:
     return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "head_sha256": head}
 
 
-def _digests(gguf: Path) -> str:
+def _digests(gguf: Path, *, progress: bool = False) -> dict[Path, str]:
     """The digest of each file of a model."""
-    return " ".join(map(sha256_of, gguf_files(gguf)))
+    files = gguf_files(gguf)
+    with progress_bar(f"reading {gguf.name}", sum(file.stat().st_size for file in files), show=progress) as advance:
+        return {file: sha256_of(file, advance) for file in files}
 
 
 def _is_current(folder: Path, found: dict[str, Any]) -> bool:
@@ -174,4 +178,4 @@ def _is_intact(folder: Path, gguf: Path) -> bool:
         check_files(folder, full=True)
     except ModelFormatError:
         return False
-    return (read_source(folder) or {}).get("sha256") == _digests(gguf)
+    return (read_source(folder) or {}).get("sha256") == " ".join(_digests(gguf).values())

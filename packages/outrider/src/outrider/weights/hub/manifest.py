@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from outrider.errors import ModelFormatError
@@ -16,6 +17,7 @@ MANIFEST = "outrider.json"
 _FORMAT = 3  # raised when conversion changes, so that older folders are made anew
 _BLOCK = 1 << 20
 _WEIGHTS = (".gguf", ".safetensors")
+_NO_LINKS: Mapping[Path, str] = MappingProxyType({})
 
 
 def sha256_of(path: Path, on_bytes: Callable[[int], None] = lambda _: None, *, stop: int | None = None) -> str:
@@ -30,11 +32,15 @@ def sha256_of(path: Path, on_bytes: Callable[[int], None] = lambda _: None, *, s
     return digest.hexdigest()
 
 
-def write_manifest(folder: Path, source: dict[str, Any]) -> None:
-    """Record ``source`` and every file of ``folder``, and make sure that they are on the disk."""
+def write_manifest(folder: Path, source: dict[str, Any], links: Mapping[Path, str] = _NO_LINKS) -> None:
+    """Record ``source`` and every file of ``folder``, and make sure that they are on the disk.
+
+    ``links``: digests by files that the folder may have a hard link of, which is not read again.
+    """
     files = {}
     for path in sorted(folder.iterdir()):
-        files[path.name] = {"size": path.stat().st_size, "sha256": sha256_of(path)}
+        known = [digest for linked, digest in links.items() if linked.samefile(path)]
+        files[path.name] = {"size": path.stat().st_size, "sha256": known[0] if known else sha256_of(path)}
         with path.open("rb") as file:
             os.fsync(file.fileno())  # or a power cut could leave a folder of the right sizes and no content
     write_json(folder / MANIFEST, {"format": _FORMAT, "source": source, "files": files})
