@@ -42,6 +42,16 @@ class EndlessLevels(AdaptiveLength):
         return True
 
 
+class ScoresAlike(AdaptiveLength):
+    """Corrects all scores of a source by the same."""
+
+    def _start(self, request: Request) -> Any:
+        known = super()._start(request)
+        for source in known.sources.values():
+            source.acceptance.score_bins[:] = source.acceptance.score_bins[:1] * len(source.acceptance.score_bins)
+        return known
+
+
 def adaptive(
     machine: Machine, settings: DraftLengthSettings, kind: type[AdaptiveLength] = AdaptiveLength
 ) -> DraftLength:
@@ -63,12 +73,13 @@ def parts() -> dict[str, MakePolicy]:
         "all parts": changed(),
         "no bound on losses": changed(loss_share=1.0),
         "half the share of losses": changed(loss_share=DEFAULT_SETTINGS.loss_share / 2),
-        "one step of credit": changed(credit=1.0),
-        "nothing lent": changed(lent=0.0),
-        "no ceiling on earnings": changed(max_earned=1e6),
+        "half the credit": changed(credit=DEFAULT_SETTINGS.credit / 2),
+        "all credit lent": changed(lent=1.0),
+        "all spent at once": changed(at_once=1.0),
         "scores never corrected": changed(prior_variance=1e-9, request_variance=1e-9),
         "requests not told apart": changed(request_variance=1e-9),
         "nothing forgotten": changed(least_variance=0.0),
+        "scores corrected alike": partial(adaptive, settings=DEFAULT_SETTINGS, kind=ScoresAlike),
         "T never corrected": changed(weight=0.0),
         "contexts cost nothing": flat_slope,
         "every level drafted": partial(adaptive, settings=DEFAULT_SETTINGS, kind=EndlessLevels),

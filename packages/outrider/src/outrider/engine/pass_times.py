@@ -1,7 +1,8 @@
 """Times of a model's forward passes, kept in the user's cache: to measure them takes longer than all else of a start.
 
 Kept times count, times how much slower passes are now, where a few passes are slower alike: load and clock change them
-all, another build or machine some more than others.
+all, another build or machine some more than others. Where passes are faster now, the kept times were measured under
+load, which slows long passes more than short ones, and all are measured anew.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PassTimes = Mapping[tuple[int, ...], float]
 _TRIES = 3  # of each pass that is timed to compare, of which the shortest counts
 _ALIKE = 1.3  # how much more slower one probe may be than another, where all are slower alike, as under load
 _PATIENCE = 0.5  # seconds that comparing may take
-_OTHERWISE = 3.0  # times slower or faster that a machine may be and still be taken for the same
+_OTHERWISE = 3.0  # times slower that a machine may be and still be taken for the same
 
 
 def measured_once(
@@ -44,7 +45,7 @@ def measured_once(
         if _TRIES * sum(kept[probe] for probe in probes) > _PATIENCE:
             return kept  # a large model's first steps correct them at less cost
         slower = [min(time_pass(probe) for _ in range(_TRIES)) / kept[probe] for probe in probes]
-        if max(slower) <= _ALIKE * min(slower) and min(slower) >= 1 / _OTHERWISE and max(slower) <= _OTHERWISE:
+        if max(slower) <= _ALIKE * min(slower) and min(slower) >= 1 / _ALIKE and max(slower) <= _OTHERWISE:
             return {case: statistics.mean(slower) * seconds for case, seconds in kept.items()}
     times = measure()
     with suppress(OSError):  # a cache that cannot be written costs a second at the next start

@@ -18,7 +18,7 @@ def learned(*trials: tuple[bool, int], score: float = 0.5) -> SourceAcceptance:
 
 
 def fresh() -> Correction:
-    return Correction(DEFAULT_SETTINGS.request_variance)
+    return Correction(DEFAULT_SETTINGS.request_variance, DEFAULT_SETTINGS.request_variance)
 
 
 def chance(acceptance: SourceAcceptance, score: float = 0.5) -> float:
@@ -46,6 +46,16 @@ def test_estimates_follow_the_traffic() -> None:
 
 def test_a_wrong_score_is_corrected_however_sure_it_was() -> None:
     assert chance(learned((False, 200), score=0.95), 0.95) < 0.1
+
+
+def test_scores_of_one_size_may_be_wrong_and_others_right() -> None:
+    """As a text is said again: tokens seen once before are right, and doubtful ones as doubtful as ever."""
+    acceptance = SourceAcceptance(DEFAULT_SETTINGS)
+    for i in range(200):
+        acceptance.learn(0.6, fresh(), True)
+        acceptance.learn(0.3, fresh(), i % 10 < 3)
+    assert acceptance.token(0.6, fresh()) > 0.9
+    assert acceptance.token(0.3, fresh()) == pytest.approx(0.3, abs=0.15)
 
 
 def test_a_request_learns_of_itself() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 from outrider.config import SamplingParams
 from outrider.engine.draft_length.adaptive import AdaptiveLength
 from outrider.engine.draft_length.cost import ROWS, StepCost
-from outrider.engine.draft_length.net_loss import Account
+from outrider.engine.draft_length.net_loss import Account, DomainStats, RequestClass
 from outrider.engine.draft_length.policy import ProposalCost
 from outrider.engine.draft_length.settings import DEFAULT_SETTINGS
 from outrider.engine.request import Request
@@ -75,27 +73,29 @@ SCORES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=8)
 @pytest.mark.parametrize("name", COSTS_MS)
 @hypothesis_settings(max_examples=60)
 @given(right=RIGHT, scores=SCORES)
-def test_a_request_never_loses_more_than_2_percent_and_a_step(name: str, right: list[int], scores: list[float]) -> None:
+def test_a_request_never_loses_more_than_2_percent_and_two_steps(
+    name: str, right: list[int], scores: list[float]
+) -> None:
     """Whatever is right, and whatever a source says of it."""
     step = plain_s(name)
     unforeseen = UNFORESEEN * PROPOSAL * step
     steps = lost(AdaptiveLength(lambda: cost_of(name)), name, right, scores, "r")
     assert steps
     for decoded, loss in steps:
-        assert loss <= 0.02 * decoded + step + unforeseen + 1e-9
+        assert loss <= 0.02 * decoded + 2 * step + unforeseen + 1e-9
 
 
 @pytest.mark.parametrize("name", COSTS_MS)
 @hypothesis_settings(max_examples=25)
 @given(requests=st.lists(RIGHT, min_size=2, max_size=12), scores=SCORES)
-def test_all_requests_together_never_lose_more_than_2_percent_and_four_steps(
+def test_all_requests_together_never_lose_more_than_2_percent_and_eight_steps(
     name: str, requests: list[list[int]], scores: list[float]
 ) -> None:
     policy, step = AdaptiveLength(lambda: cost_of(name)), plain_s(name)
     decoded = loss = 0.0
     for i, right in enumerate(requests):
         for own_decoded, own_loss in (steps := lost(policy, name, right, scores, str(i))):
-            assert loss + own_loss <= 0.02 * (decoded + own_decoded) + step * (4 + UNFORESEEN * PROPOSAL) + 1e-9
+            assert loss + own_loss <= 0.02 * (decoded + own_decoded) + step * (8 + UNFORESEEN * PROPOSAL) + 1e-9
         decoded, loss = decoded + steps[-1][0], loss + steps[-1][1]
     assert decoded > 0
 
@@ -141,12 +141,23 @@ def test_a_disturbed_first_proposal_does_not_starve_its_source() -> None:
 
 
 def test_an_account_keeps_no_more_than_its_ceiling() -> None:
-    account = Account(replace(DEFAULT_SETTINGS, max_earned=10.0), left_s=1.0)
+    account = Account(DEFAULT_SETTINGS, left_s=1.0, most=10.0)
     for _ in range(100):
         account.record(decoded_s=1.0, loss_s=-1.0, step_s=1.0)
-    assert (account.left_s, account.earned_s) == (10.0, 10.0)
-    assert account.within(1.0).left_s == 1.0 + DEFAULT_SETTINGS.lent * 10.0
+    assert account.left_s == 10.0
     for _ in range(10):
         account.record(decoded_s=1.0, loss_s=1.0, step_s=1.0)
     assert account.left_s == pytest.approx(0.2)
-    assert account.within(1.0).left_s == pytest.approx(0.2)
+
+
+def test_a_request_is_lent_a_share_of_what_class_and_domain_have_left() -> None:
+    stats, step = DomainStats(DEFAULT_SETTINGS), 0.01
+    kind = RequestClass(greedy=True, structured=False, prompt_size=1)
+    _, (request, own, domain) = stats.source("source", kind, step)
+    assert [each.left_s / step for each in (request, own, domain)] == pytest.approx([2, 8, 8])
+    domain.record(decoded_s=0.0, loss_s=4 * step, step_s=step)
+    _, (later, own, _) = stats.source("source", kind, step)
+    _, (other, new, _) = stats.source("source", RequestClass(greedy=False, structured=False, prompt_size=1), step)
+    assert [each.left_s / step for each in (later, own, other, new)] == pytest.approx([1, 8, 1, 4])
+    domain.left_s = -step
+    assert stats.source("source", kind, step)[1][0].left_s == 0.0

@@ -83,6 +83,7 @@ class AdaptiveLength(DraftLength):
         self._learned = PartitionedStore(lambda: DomainStats(settings, measured), CAPACITY)
         self._level: dict[str, TypicalSeconds] = {}  # that a source takes for a level of a draft
         self._proposal: dict[str, TypicalSeconds] = {}  # for a whole one
+        self._growing: set[str] = set()  # sources that ask before each level, so that a draft may end after one
         self._reading: dict[str, TypicalSeconds] = {}  # and before its first one, for a token of the prompt
         self._token_s = 0.0  # seconds that a token costs without drafts in this step
         self._proposing_s, self._drafted = 0.0, 0  # in this step: by sources; requests with a draft that is scored
@@ -152,10 +153,11 @@ class AdaptiveLength(DraftLength):
         known, level = self._requests.get(request.id), self.cost_per_level(source)
         if known is None:
             return True
+        self._growing.add(source)
         own, levels = known.sources[source], len(paths[0])
         if not level:
             return levels < 2  # nobody knows yet what one takes
-        if (levels + 1) * level > self._left_s(own):
+        if (levels + 1) * level > self._affordable_s(own):
             return False
         return own.acceptance.level(paths, own.own) * self._token_s > level
 
@@ -203,8 +205,8 @@ class AdaptiveLength(DraftLength):
                 known = self._requests[request.id]
                 known.proposed, known.priors = draft, self._priors(known, draft)
                 found = self._probabilities(known, draft, known.priors)
-                left_s = {name: self._left_s(source) for name, source in known.sources.items()}
-                proposals[i] = Proposal(draft, found, budgets[i], left_s)
+                affordable_s = {name: self._affordable_s(source) for name, source in known.sources.items()}
+                proposals[i] = Proposal(draft, found, budgets[i], affordable_s)
             elif draft:
                 fixed[i] += len(draft)
         if proposals:
@@ -255,21 +257,26 @@ class AdaptiveLength(DraftLength):
     def _start(self, request: Request) -> _Request:
         handle = self._learned.open(request.cache_salt, request.tenant)
         names, sources = request.speculation.combination.names, dict[str, _Source]()
+        variance = self._settings.request_variance  # which does not fall: a request's last tokens decide
         for name in names:
             acceptance, accounts = handle.store.source(name, RequestClass.of(request), self._token_s / len(names))
-            sources[name] = _Source(acceptance, Correction(self._settings.request_variance), accounts)
+            sources[name] = _Source(acceptance, Correction(variance, variance), accounts)
         known = self._requests[request.id] = _Request(sources, handle)
         return known
 
-    def _left_s(self, source: _Source) -> float:
-        """Seconds that the source may still lose in this step, by each of its accounts."""
-        return min([account.left_s for account in source.accounts]) - source.cost_s
+    def _affordable_s(self, source: _Source) -> float:
+        """Seconds that the source may spend next in this step: a share of what its accounts and the step leave it.
+
+        A source that spent all on a proposal could score none of it.
+        """
+        return self._settings.at_once * (min([account.left_s for account in source.accounts]) - source.cost_s)
 
     def _can_ask(self, request: Request, name: str, source: _Source, together: Sequence[Request]) -> bool:
         """Whether a proposal and a scored node of it can be afforded, and before the first one what it reads too."""
-        left_s, proposal = self._left_s(source), self._proposal.get(name)
+        affordable_s, proposal = self._affordable_s(source), self._proposal.get(name)
+        proposal_s = self.cost_per_level(name) if name in self._growing else (proposal and proposal.seconds) or 0.0
         row_s = self.cost.row(len(together), 1, request.num_computed_tokens) + self.cost.drafting
-        if ((proposal and proposal.seconds) or 0.0) + row_s > left_s:
+        if proposal_s + row_s > affordable_s:
             return False
         if source.started:
             return True

@@ -1,16 +1,16 @@
-"""Earn before spending: what drafting may lose in a request, in its class and in its domain.
+"""Earn before spending: the limit on the time that drafting may lose in a request, in its class and in its domain.
 
-*Decoded time* is what plain decoding takes for the tokens so far. The *net loss* is what proposals and scored rows took
-beyond what accepted tokens saved, so that a request takes ``decoded time + net loss``.
+*Decoded time* is the time that plain decoding takes for the tokens so far. The *net loss* is the time of proposals and
+scored rows, less the time that accepted tokens saved. So a request takes ``decoded time + net loss``.
 
-**Bound.** At all times ``net loss <= initial + loss_share * decoded time``. Proof: ``left_s`` is the right side less
-the left one, and begins at ``initial >= 0``. A step drafts only what costs at most ``left_s`` even if nothing is
-accepted, which leaves ``left_s >= 0``. All else raises it (accepted tokens, decoded time), but for the ceiling on
-earnings, which keeps it above 0. By induction ``left_s >= 0`` after every step.
+**Bound.** At all times ``net loss <= initial + loss_share * decoded time``. Proof: ``left_s`` is the right side minus
+the left side, and begins at ``initial >= 0``. The cost of a step's draft is at most ``left_s``, so ``left_s >= 0``
+even if nothing is accepted. Accepted tokens and decoded time raise it. Its ceiling lowers it, but to a number above 0.
+By induction ``left_s >= 0`` after every step.
 
-A domain and a class of requests begin with ``credit`` plain steps, a request with one, and a class or request with a
-share of the earnings of the domain or class around it too, but with no more than that has left. Each cost is charged
-to all three.
+A domain begins with ``credit`` plain steps, and a class with as many, but with no more than its domain has left. A
+request begins with the share ``lent`` of what its class and domain have left. Each cost is charged to all three. A
+class and a request hold at most ``credit`` steps, and a domain, which pays for reading prompts, ``credit / lent``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from outrider.engine.draft_length.settings import DraftLengthSettings
 from outrider.engine.request import Request
 
 CAPACITY = 16 << 20  # bytes of all domains together
-_ENTRY_BYTES = 400  # of a source's acceptance, or of an account, about
-_MAX_CLASSES = 64  # of requests, for each source
+_ACCEPTANCE_BYTES = 1200  # of a source's acceptance, about
+_ACCOUNT_BYTES = 200
+_MAX_CLASSES = 64  # accounts of classes that a domain keeps
 
 
 @dataclass(frozen=True)
 class RequestClass:
-    """Requests that are known to be alike before their first token."""
+    """Properties of a request, known before its first token, by which gains and losses are kept apart."""
 
     greedy: bool
     structured: bool  # whether a grammar limits the output
-    prompt_size: int  # grows by 1 where the prompt is four times as long
+    prompt_size: int  # grows by 1 if the prompt is four times as long
 
     @classmethod
     def of(cls, request: Request) -> RequestClass:
@@ -43,31 +44,28 @@ class RequestClass:
 
 @dataclass(slots=True)
 class Account:
-    """What one source may lose in a request, a class of requests or a domain."""
+    """The time that one source may still lose in a request, a class of requests or a domain."""
 
     settings: DraftLengthSettings
-    left_s: float  # seconds that may be lost from here on
-    earned_s: float = 0.0  # seconds that it has gained lately, all in all
+    left_s: float
+    most: float  # plain steps that it holds at most
 
     def record(self, decoded_s: float, loss_s: float, step_s: float) -> None:
-        """A step has decoded tokens that plainly take ``decoded_s``, and lost ``loss_s``, below 0 if it gained.
+        """Record one step.
 
-        Neither account grows beyond ``max_earned`` plain steps of ``step_s``.
+        Args:
+            decoded_s: seconds of plain decoding for the step's tokens.
+            loss_s: seconds lost to drafting; negative for a gain.
+            step_s: seconds of a plain step.
         """
-        most = self.settings.max_earned * step_s
-        self.left_s = min(most, self.left_s + self.settings.loss_share * decoded_s - loss_s)
-        self.earned_s = min(most, max(0.0, self.earned_s - loss_s))
-
-    def within(self, step_s: float) -> Account:
-        """A new account whose costs are charged to this one too."""
-        return Account(self.settings, max(0.0, min(self.left_s, step_s + self.settings.lent * self.earned_s)))
+        self.left_s = min(self.most * step_s, self.left_s + self.settings.loss_share * decoded_s - loss_s)
 
 
 @dataclass
 class DomainStats:
-    """What the requests of one domain have taught; a ``Store`` of ``utils.partitioned_store``.
+    """The acceptance and the accounts of the sources in one domain; a ``Store`` of ``utils.partitioned_store``.
 
-    Kept apart, because draft lengths leak information about texts.
+    Domains are kept apart because draft lengths leak information about texts.
     """
 
     settings: DraftLengthSettings
@@ -76,22 +74,27 @@ class DomainStats:
     _classes: OrderedDict[tuple[RequestClass, str], Account] = field(default_factory=OrderedDict)
 
     def source(self, name: str, kind: RequestClass, step_s: float) -> tuple[SourceAcceptance, tuple[Account, ...]]:
-        """How often a source's tokens are accepted; its accounts in a new request, its class and the domain."""
+        """The acceptance of a source, and its accounts: of a new request, of its class ``kind``, of the domain.
+
+        ``step_s``: the source's share of the seconds of a plain step.
+        """
+        credit, lent = self.settings.credit, self.settings.lent
         if name not in self._sources:
-            self._sources[name] = (
-                SourceAcceptance(self.settings, self.measured(name)),
-                Account(self.settings, self.settings.credit * step_s),
-            )
+            acceptance = SourceAcceptance(self.settings, self.measured(name))
+            self._sources[name] = acceptance, Account(self.settings, credit * step_s, most=credit / lent)
         acceptance, domain = self._sources[name]
-        own = self._classes.pop((kind, name), None) or domain.within(self.settings.credit * step_s)
+        own = self._classes.pop((kind, name), None) or Account(
+            self.settings, min(domain.left_s, credit * step_s), credit
+        )
         self._classes[kind, name] = own
         if len(self._classes) > _MAX_CLASSES:
             self._classes.popitem(last=False)
-        return acceptance, (own.within(step_s), own, domain)
+        request = Account(self.settings, lent * max(0.0, min(own.left_s, domain.left_s)), credit)
+        return acceptance, (request, own, domain)
 
     @property
     def size(self) -> int:
-        return _ENTRY_BYTES * (2 * len(self._sources) + len(self._classes))
+        return _ACCEPTANCE_BYTES * len(self._sources) + _ACCOUNT_BYTES * (len(self._sources) + len(self._classes))
 
     def evict(self) -> None:
         self._sources.clear()

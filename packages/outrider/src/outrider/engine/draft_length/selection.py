@@ -21,7 +21,9 @@ class Proposal:
     draft: Draft
     probabilities: Sequence[float]  # of each node to be accepted, no more than its parent's
     max_nodes: int  # to select
-    left_s: Mapping[str, float]  # by source: seconds that its nodes may take; those of no other source are the first's
+    affordable_s: Mapping[
+        str, float
+    ]  # by source: seconds that its nodes may take; those of no other source are the first's
 
 
 def select_nodes(
@@ -49,10 +51,10 @@ def select_nodes(
             continue
         added = cost.row(total, own, contexts[i]) + (cost.drafting if own == num_tokens[i] else 0.0)
         source = proposal.draft.source_of(node)
-        if source not in proposal.left_s:
-            source = next(iter(proposal.left_s))
+        if source not in proposal.affordable_s:
+            source = next(iter(proposal.affordable_s))
         paid = spent[i, source] = spent.get((i, source), 0.0) + added
-        if paid > proposal.left_s[source]:
+        if paid > proposal.affordable_s[source]:
             continue  # nor can its children be paid
         rows[i], total = own + 1, total + 1
         reached.add((i, node))
