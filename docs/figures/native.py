@@ -37,7 +37,7 @@ def _block(d: Drawing) -> None:
     d.text(556, 82, "of all groups, as the file stores them", size=11, color=DIM, anchor="middle")
     d.text(721, 82, "bit planes", size=11, color=DIM, anchor="middle")
     d.text(470, 112, "weight = scale * value + minimum", mono=True, size=12)
-    d.text(470, 134, "K-quants: scale = float16 of 256 inputs * integer of the group.", size=12, color=DIM)
+    d.text(470, 134, "K-quants: scale = float16 * integer of the group", size=12, color=DIM)
 
 
 def _codes(d: Drawing) -> None:
