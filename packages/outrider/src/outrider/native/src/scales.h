@@ -9,24 +9,33 @@ typedef struct {
 
 static inline vec vec_load_halves(const uint8_t *p) { return vec_load_half((const uint16_t *)p); }
 
+/* Of a super-block of ``count`` groups. */
 static inline void scales_of_super_block(const outrider_weight *w, const uint8_t *at, int count, vec *scale,
                                          vec *minimum) {
-    vec d = vec_mul(vec_load_halves(at), vec_set(w->scales == OUTRIDER_SCALES_I8 ? w->unit : 1.0f)), least = d;
+    vec d = vec_load_halves(at), least = d;
     if (w->has_minimum) least = vec_mul(vec_load_halves(at + 2 * LANES), vec_set(-1.0f));
-    at += super_scale_bytes(w);
-    for (int g = 0; g < count; g++) {
-        scale[g] = d;
-        if (w->scales == OUTRIDER_SCALES_U4) {
+    const int8_t *integers = (const int8_t *)at + super_scale_bytes(w);
+    if (w->scales == OUTRIDER_SCALES_BLOCK_F16)
+        for (int g = 0; g < count; g++) scale[g] = d;
+    if (w->scales == OUTRIDER_SCALES_I8) {
+        d = vec_mul(d, vec_set(w->unit));
+        for (int g = 0; g < count; g++) scale[g] = vec_mul(d, vec_load_i8(integers + LANES * g));
+    }
+    if (w->scales == OUTRIDER_SCALES_U8)
+        for (int g = 0; g < count; g++) {
+            scale[g] = vec_mul(d, vec_load_i8(integers + 2 * LANES * g));
+            minimum[g] = vec_mul(least, vec_load_i8(integers + 2 * LANES * g + LANES));
+        }
+    if (w->scales == OUTRIDER_SCALES_U4)
+        for (int g = 0; g < count; g++) {
             int8_t low[LANES], high[LANES];
-            for (int i = 0; i < LANES; i++) low[i] = at[i] & 15, high[i] = (int8_t)(at[i] >> 4);
+            for (int i = 0; i < LANES; i++) {
+                low[i] = integers[LANES * g + i] & 15;
+                high[i] = (int8_t)((uint8_t)integers[LANES * g + i] >> 4);
+            }
             scale[g] = vec_mul(d, vec_load_i8(low));
             minimum[g] = vec_mul(least, vec_load_i8(high));
-        } else if (w->scales != OUTRIDER_SCALES_BLOCK_F16) {
-            scale[g] = vec_mul(d, vec_load_i8((const int8_t *)at));
-            if (w->has_minimum) minimum[g] = vec_mul(least, vec_load_i8((const int8_t *)at + LANES));
         }
-        at += group_scale_bytes(w);
-    }
 }
 
 static void scales_of_groups(const outrider_weight *w, const uint8_t *at, int count, group_scales *s) {
