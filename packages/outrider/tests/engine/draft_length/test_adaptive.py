@@ -87,6 +87,15 @@ def test_a_source_that_pays_does_not_rest_for_bad_luck() -> None:
     assert sum(n > 0 for n in drafted) > 450
 
 
+def test_the_last_tokens_of_a_request_decide() -> None:
+    """Right nine times in ten for 200 steps, then three times in ten, with the same scores."""
+    policy, r = AdaptiveLength(lambda: REAL), asked()
+    before = play(policy, r, 0.9, steps=200, scores=[0.6] * 8)
+    after = play(policy, r, 0.3, steps=20, scores=[0.6] * 8)
+    assert sum(before[-20:]) == 160
+    assert sum(after) < 120
+
+
 @pytest.mark.parametrize(("chance", "least", "most"), [(0.0, 10, 62), (0.9, 700, 800)])
 def test_short_requests_pay_together_for_attempts(chance: float, least: int, most: int) -> None:
     """An attempt takes as long as 0.4 runs: where none succeeds, they take 2% of the time and eight steps, at most."""
