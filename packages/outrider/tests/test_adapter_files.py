@@ -117,7 +117,7 @@ def test_an_adapter_that_is_loaded_is_found_while_another_loads(
         assert ended.wait(60)
         return None
 
-    monkeypatch.setattr("outrider.adapters.load_adapter", load)
+    monkeypatch.setattr("outrider.weights.adapters.load_adapter", load)
     adapters = Adapters(llm.adapters._model, enabled=True)
     adapters._found["a"] = "", None  # type: ignore[assignment]
     loader = threading.Thread(target=adapters.find, args=(LoRARequest("slow", lora_path="x"),))
