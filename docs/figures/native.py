@@ -34,7 +34,7 @@ def _block(d: Drawing) -> None:
     d.box(558, 38, 84, 30, "minima", color=GREEN, mono=True, size=12, dashed=True)
     d.box(646, 38, 70, 30, "block 0", color=VIOLET, mono=True, size=12)
     d.box(720, 38, 76, 30, "block 1 …", color=VIOLET, mono=True, size=12)
-    d.text(556, 82, "of all groups, as the file stores them", size=11, color=DIM, anchor="middle")
+    d.text(556, 82, "of 16 blocks, as the file stores them", size=11, color=DIM, anchor="middle")
     d.text(721, 82, "bit planes", size=11, color=DIM, anchor="middle")
     d.text(470, 112, "weight = scale * value + minimum", mono=True, size=12)
     d.text(470, 134, "K-quants: scale = float16 * integer of the group", size=12, color=DIM)

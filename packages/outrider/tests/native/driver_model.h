@@ -96,8 +96,11 @@ static void fill_codes(const format *f, uint8_t *block, int64_t first) {
 
 static void fill_group(const outrider_weight *w, const format *f, int64_t panel, int64_t g, uint8_t *at) {
     int small = f->bits == 8 || f->table == 2;
-    int64_t scale_bytes = 32 * (1 + f->has_minimum), codes = (w->groups * scale_bytes + 63) / 64 * 64;
-    uint8_t *scales = at + g * scale_bytes, *block = at + codes + g * f->group / 32 * 64 * f->bits;
+    int64_t scale_bytes = 32 * (1 + f->has_minimum), run = 512 / f->group, first = g / run * run;
+    int64_t groups = w->groups - first < run ? w->groups - first : run; /* of the run of 16 blocks */
+    int64_t whole = (run * scale_bytes + 63) / 64 * 64 + 1024 * f->bits;
+    uint8_t *scales = at + g / run * whole + g % run * scale_bytes;
+    uint8_t *block = at + g / run * whole + (groups * scale_bytes + 63) / 64 * 64 + g % run * f->group / 32 * 64 * f->bits;
     for (int64_t o = 0; o < 16; o++) {
         if (panel * 16 + o >= w->outputs) continue; /* missing outputs are zero */
         write_scale(scales + 2 * o, f, small, random_below(8) ? 1.0f : -1.0f);

@@ -125,19 +125,33 @@ FORCE_INLINE void coded_panel(const outrider_weight *w, const uint8_t *panel, in
     const int64_t groups = a->groups, stride = 32 * groups;
     const act_quant_group *quant = a->quant + row * groups;
     const int8_t *x = a->codes + row * stride;
-    const uint8_t *codes = panel + codes_at(w);
+    const int direct = w->scales == OUTRIDER_SCALES_F16 && f.group == 32;
+    const int has_minimum = f.minimum == ASK ? w->has_minimum : f.minimum;
     lookup table = lookup_of(w->values);
     group_scales scales;
     for (int r = 0; r < count; r++) y[r] = vec_set(0);
-    for (int64_t block = 0; block < groups; block += SCALE_BLOCKS) {
-        int64_t left = groups - block, blocks = left < SCALE_BLOCKS ? left : SCALE_BLOCKS;
-        panel = read_scales(w, panel, ahead, (int)blocks, &scales);
+    for (int64_t block = 0; block < groups; block += RUN_BLOCKS) {
+        int64_t left = groups - block, blocks = left < RUN_BLOCKS ? left : RUN_BLOCKS;
+        const uint8_t *codes = panel + run_scale_bytes(w, blocks);
+        if (direct) {
+            for (int64_t b = 0; b < blocks; b++, quant++, x += 32, codes += 64 * f.bits) {
+                vec scale = vec_load_halves(panel), minimum = has_minimum ? vec_load_halves(panel + 2 * LANES) : scale;
+                __builtin_prefetch(panel + ahead);
+                panel += 2 * LANES << has_minimum;
+                for (int i = 0; i < f.bits; i++) __builtin_prefetch(codes + ahead + 64 * i);
+                add_block(w, codes, table, &scale, &minimum, x, quant, groups, count, f, y);
+            }
+            panel = codes;
+            continue;
+        }
+        read_scales(w, panel, ahead, (int)blocks, &scales);
         const vec *scale = scales.scale, *minimum = scales.minimum, *end = scale + blocks * (32 / f.group);
         for (; scale < end; scale += 32 / f.group, minimum += 32 / f.group) {
             for (int i = 0; i < f.bits; i++) __builtin_prefetch(codes + ahead + 64 * i);
             add_block(w, codes, table, scale, minimum, x, quant, groups, count, f, y);
             quant++, x += 32, codes += 64 * f.bits;
         }
+        panel = codes;
     }
 }
 
@@ -267,7 +281,7 @@ static void linear(const outrider_weight *w, const activations *a, int64_t first
         int64_t end = start + together < last ? start + together : last;
         for (int64_t r = 0; r < a->rows; r += ROW_TILE)
             for (int64_t p = start; p < end; p++) {
-                int64_t ahead = r == 0 && p + 1 < last ? w->panel_bytes : 0;
+                int64_t ahead = r == 0 && (p + 1) * LANES < w->outputs ? w->panel_bytes : 0;
                 rows_of_panel(w, p, ahead, a, r, r + ROW_TILE < a->rows ? r + ROW_TILE : a->rows, y, stride);
             }
     }

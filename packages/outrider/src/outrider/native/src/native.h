@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 12 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 13 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -57,7 +57,7 @@ enum outrider_layout {
     OUTRIDER_F32 = 0,  /* panel: [inputs][16] float */
     OUTRIDER_BF16 = 1, /* panel: [inputs][16] bfloat16 */
     OUTRIDER_F16 = 2,  /* panel: [inputs][16] float16 */
-    OUTRIDER_CODES = 3 /* panel: scales of groups of inputs, then integer codes */
+    OUTRIDER_CODES = 3 /* panel: scales of groups of inputs, and integer codes */
 };
 
 /* How the scales and minima of groups are stored. A super-block of several groups has a float16 for each output; with
@@ -74,8 +74,8 @@ enum outrider_scales {
 
 /* A matrix [outputs, inputs], cut into panels of 16 outputs; missing outputs and inputs are zero.
  *
- * A panel of OUTRIDER_CODES is all its scales as ``scales`` says, zeros up to a multiple of 64 bytes, and then a block
- * for each 32 inputs. A block is one bit plane or two, the lower bits first, and a plane of b bits is
+ * A panel of OUTRIDER_CODES has a block for each 32 inputs, in runs of 16: the run's scales as ``scales`` says, zeros
+ * up to a multiple of 64 bytes, and then its blocks. The last run may have fewer. A block is one bit plane or two, the lower bits first, and a plane of b bits is
  *
  *     [b / 8 * 8][16][4]    byte [v][o][i]: b bits of input 4 s + i of output o for each s = v * 8 / b + k, at bit b k
  *

@@ -88,7 +88,7 @@ static void put_half(uint8_t *at, int64_t output, uint16_t half) { memcpy(at + 2
 
 static void put_scales(const packer *p, uint8_t *panel) {
     const outrider_weight *w = &p->plan.weight;
-    memset(panel, 0, (size_t)codes_at(w)); /* what lies between the last scale and the codes, too */
+    memset(panel, 0, (size_t)w->panel_bytes); /* what lies between scales and codes, too */
     for (int64_t g = 0; g < w->groups; g++) {
         uint8_t *at = panel + group_at(w, g), *super = panel + super_at(w, g);
         for (int64_t o = 0; o < PANEL_OUTPUTS; o++) {
@@ -136,9 +136,8 @@ static void put_block(const packer *p, int64_t at, uint8_t *to) {
 
 static void put_codes(const packer *p, uint8_t *panel) {
     put_scales(p, panel);
-    panel += codes_at(&p->plan.weight);
-    for (int64_t at = 0; at < p->padded; at += BLOCK_INPUTS, panel += block_bytes(p->plan.weight.bits))
-        put_block(p, at, panel);
+    for (int64_t at = 0; at < p->padded; at += BLOCK_INPUTS)
+        put_block(p, at, panel + block_at(&p->plan.weight, at / BLOCK_INPUTS));
 }
 
 static int put_floats(const packer *p, uint8_t *panel, int64_t output) {

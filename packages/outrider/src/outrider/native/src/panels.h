@@ -39,23 +39,42 @@ static inline int64_t super_scale_bytes(const outrider_weight *w) {
     return is_of_super_blocks(w->scales) ? PANEL_OUTPUTS * (w->has_minimum ? 4 : 2) : 0;
 }
 
-/* Where the scales of the super-block of group ``g`` begin in a panel, and those of the group; without super-blocks 0. */
+/* Blocks lie in runs: the scales of sixteen blocks, then their codes, so that a panel is read from front to back. */
+#define RUN_BLOCKS 16
+
+/* Bytes of the scales of ``blocks`` blocks of a run, rounded up to whole cache lines. */
+static inline int64_t run_scale_bytes(const outrider_weight *w, int64_t blocks) {
+    int64_t groups = blocks * BLOCK_INPUTS / w->group, bytes = groups * group_scale_bytes(w);
+    if (is_of_super_blocks(w->scales)) bytes += blocks * BLOCK_INPUTS / w->super_block * super_scale_bytes(w);
+    return (bytes + 63) / 64 * 64;
+}
+
+static inline int64_t run_bytes(const outrider_weight *w, int64_t blocks) {
+    return run_scale_bytes(w, blocks) + blocks * block_bytes(w->bits);
+}
+
+static inline int64_t coded_panel_bytes(const outrider_weight *w) {
+    int64_t blocks = padded_inputs(w->inputs) / BLOCK_INPUTS;
+    return blocks / RUN_BLOCKS * run_bytes(w, RUN_BLOCKS) + run_bytes(w, blocks % RUN_BLOCKS);
+}
+
+/* Where the scales of the super-block of group ``g`` begin in a panel, those of the group, and the codes of a block. */
 static inline int64_t super_at(const outrider_weight *w, int64_t g) {
-    if (!is_of_super_blocks(w->scales)) return 0;
+    int64_t run = RUN_BLOCKS * BLOCK_INPUTS / w->group, start = g / run * run_bytes(w, RUN_BLOCKS);
+    if (!is_of_super_blocks(w->scales)) return start;
     int64_t groups = w->super_block / w->group;
-    return g / groups * (super_scale_bytes(w) + groups * group_scale_bytes(w));
+    return start + g % run / groups * (super_scale_bytes(w) + groups * group_scale_bytes(w));
 }
 
 static inline int64_t group_at(const outrider_weight *w, int64_t g) {
-    if (!is_of_super_blocks(w->scales)) return g * group_scale_bytes(w);
-    return super_at(w, g) + super_scale_bytes(w) + g % (w->super_block / w->group) * group_scale_bytes(w);
+    int64_t groups = is_of_super_blocks(w->scales) ? w->super_block / w->group : RUN_BLOCKS * BLOCK_INPUTS / w->group;
+    return super_at(w, g) + super_scale_bytes(w) + g % groups * group_scale_bytes(w);
 }
 
-/* Of all scales of a panel, rounded up to whole cache lines: where its codes begin. */
-static inline int64_t codes_at(const outrider_weight *w) {
-    int64_t groups = padded_inputs(w->inputs) / w->group;
-    int64_t bytes = is_of_super_blocks(w->scales) ? super_at(w, groups) : group_at(w, groups);
-    return (bytes + 63) / 64 * 64;
+static inline int64_t block_at(const outrider_weight *w, int64_t block) {
+    int64_t run = block / RUN_BLOCKS, left = padded_inputs(w->inputs) / BLOCK_INPUTS - run * RUN_BLOCKS;
+    return run * run_bytes(w, RUN_BLOCKS) + run_scale_bytes(w, left < RUN_BLOCKS ? left : RUN_BLOCKS) +
+           block % RUN_BLOCKS * block_bytes(w->bits);
 }
 
 /* The scale and the minimum of one output's group, as stored: a float16 or two, and a byte or two. */

@@ -29,7 +29,7 @@ int64_t outrider_panel_bytes(const outrider_weight *w) {
     if (w->layout == OUTRIDER_F32) return w->inputs * PANEL_OUTPUTS * 4;
     if (w->layout == OUTRIDER_BF16 || w->layout == OUTRIDER_F16) return w->inputs * PANEL_OUTPUTS * 2;
     if (w->layout != OUTRIDER_CODES || !is_known(w)) return 0;
-    return codes_at(w) + padded_inputs(w->inputs) / BLOCK_INPUTS * block_bytes(w->bits);
+    return coded_panel_bytes(w);
 }
 
 static int64_t bytes_of_float_type(int32_t type) {

@@ -35,11 +35,10 @@ static uint8_t code_at(const outrider_weight *w, const uint8_t *block, int64_t l
 
 /* scale * value + minimum: the products of all block formats are exact, so two operations round once. */
 static void quantised_row(const outrider_weight *w, const uint8_t *panel, int64_t lane, float *out) {
-    const uint8_t *codes = panel + codes_at(w);
     for (int64_t g = 0, i = 0; g < w->groups; g++) {
         stored_scale s = scale_at(w, panel, g, lane);
         float scale = scale_of(w, s), minimum = minimum_of(w, s);
-        const uint8_t *block = codes + i / BLOCK_INPUTS * block_bytes(w->bits);
+        const uint8_t *block = panel + block_at(w, i / BLOCK_INPUTS);
         for (int64_t end = i + w->group; i < end && i < w->inputs; i++) {
             float product = scale * (float)value_of(w, code_at(w, block, lane, (int)(i % BLOCK_INPUTS)));
             out[i] = w->has_minimum ? product + minimum : product;

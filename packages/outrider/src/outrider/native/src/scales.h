@@ -1,10 +1,8 @@
 /* Scales and minima of groups, from what a panel stores to floats: once for all rows of a call. */
 #include "panels.h"
 
-#define SCALE_BLOCKS 8 /* a super-block */
-
 typedef struct {
-    vec scale[2 * SCALE_BLOCKS], minimum[2 * SCALE_BLOCKS];
+    vec scale[2 * RUN_BLOCKS], minimum[2 * RUN_BLOCKS];
 } group_scales;
 
 static inline vec vec_load_halves(const uint8_t *p) { return vec_load_half((const uint16_t *)p); }
@@ -53,9 +51,8 @@ static void scales_of_groups(const outrider_weight *w, const uint8_t *at, int co
     }
 }
 
-/* Of the next ``blocks``, at most SCALE_BLOCKS. Returns where those behind them begin; ``ahead`` of all that it reads is
- * fetched into the cache. */
-static const uint8_t *read_scales(const outrider_weight *w, const uint8_t *at, int64_t ahead, int blocks,
+/* Of the next ``blocks``, at most a run; ``ahead`` of all that it reads is fetched into the cache. */
+static void read_scales(const outrider_weight *w, const uint8_t *at, int64_t ahead, int blocks,
                                   group_scales *s) {
     const int count = w->group == 32 ? blocks : 2 * blocks, has_super = is_of_super_blocks(w->scales);
     const int super = !has_super ? count : w->super_block >> (w->group == 32 ? 5 : 4);
@@ -67,5 +64,4 @@ static const uint8_t *read_scales(const outrider_weight *w, const uint8_t *at, i
         else
             scales_of_groups(w, at, count, s);
     }
-    return at;
 }

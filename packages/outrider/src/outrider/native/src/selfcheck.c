@@ -31,25 +31,27 @@ typedef struct {
     uint8_t panels[MOST_BYTES];
 } numbers;
 
-/* Halves of about 2^-4, bytes of any kind. */
-static uint8_t *fill_scales(const outrider_weight *w, int64_t g, uint8_t *at, uint32_t *state) {
-    uint8_t *end = at + group_scale_bytes(w);
-    if (is_of_super_blocks(w->scales) && g % (w->super_block / w->group) == 0) end += super_scale_bytes(w);
-    uint8_t *halves = end - (w->scales == OUTRIDER_SCALES_F16 ? 0 : group_scale_bytes(w));
-    while (at < halves) at = write_number(at, 2, 0x2c00, state);
-    while (at < end) *at++ = (uint8_t)next_random(state) & 0x7e; /* an exponent is at most 2^-2 */
-    return at;
+/* Halves of about 2^-4, bytes of any kind; an exponent is at most 2^-2. */
+static void fill_scales(const outrider_weight *w, int64_t g, uint8_t *panel, uint32_t *state) {
+    uint8_t *at = panel + super_at(w, g), *end = panel + group_at(w, g) + group_scale_bytes(w);
+    int has_halves = is_of_super_blocks(w->scales) && g % (w->super_block / w->group) == 0;
+    for (int64_t i = 0; has_halves && i < super_scale_bytes(w); i += 2) at = write_number(at, 2, 0x2c00, state);
+    for (at = end - group_scale_bytes(w); at < end;)
+        if (w->scales == OUTRIDER_SCALES_F16)
+            at = write_number(at, 2, 0x2c00, state);
+        else
+            *at++ = (uint8_t)next_random(state) & 0x7e;
 }
 
 static void fill(const outrider_weight *w, numbers *n, uint32_t *state) {
     for (int i = 0; i < ROWS * w->inputs; i++) n->x[i] = random_float(state);
     for (int i = 0; i < OUTPUTS; i++) n->bias[i] = random_float(state);
     for (int p = 0; p < PANELS; p++) {
-        uint8_t *at = n->panels + p * w->panel_bytes, *end = at + w->panel_bytes, *codes = at + (w->group ? codes_at(w) : 0);
+        uint8_t *panel = n->panels + p * w->panel_bytes, *at = panel, *end = panel + w->panel_bytes;
         uint32_t exponent = w->layout == OUTRIDER_F16 ? 0x2c00 : 0x3f00;
         while (!w->group && at < end) at = write_number(at, w->layout == OUTRIDER_F32 ? 4 : 2, exponent, state);
-        for (int64_t g = 0; g < w->groups; g++) at = fill_scales(w, g, at, state);
-        for (at = codes; w->group && at < end; at++) *at = (uint8_t)next_random(state);
+        for (; w->group && at < end; at++) *at = (uint8_t)next_random(state);
+        for (int64_t g = 0; g < w->groups; g++) fill_scales(w, g, panel, state);
     }
 }
 
