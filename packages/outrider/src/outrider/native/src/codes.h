@@ -3,13 +3,15 @@
  * A set has  quad_load, quad_bits, quad_or_bits, quad_lookup, quad_of_bytes  for the bytes of a step, [16 outputs][4].
  * The compiler knows the step and the number of bits.
  */
+#include "panels.h"
+
 FORCE_INLINE quad plane_of_step(const uint8_t *plane, const int s, const int bits) {
     const int steps = 8 / bits;
     return quad_bits(quad_load(plane + 64 * (s / steps)), bits * (s % steps), (1 << bits) - 1);
 }
 
 FORCE_INLINE quad codes_of_step(const uint8_t *codes, const int s, const int bits) {
-    const int low = bits >= 4 ? 4 : bits >= 2 ? 2 : 1, high = bits - low, steps = high ? 8 / high : 1;
+    const int low = low_bits(bits), high = bits - low, steps = high ? 8 / high : 1;
     if (bits == 8) return quad_load(codes + 64 * s);
     if (bits == 1) return quad_bits(quad_load(codes), s - 1, 2);
     quad q = plane_of_step(codes, s, low);

@@ -74,7 +74,8 @@ typedef struct {
 
 #define ASK 2
 
-/* Adds a group to y: its products' exact sum with one row, which has the group's ``quant``. ``part``: see there. */
+/* Adds a group to y: its products' exact sum with one row, which has the group's ``quant``.
+ * ``part``: which of its sums are those of the group. */
 FORCE_INLINE vec add_group(const outrider_weight *w, vec scale, vec minimum, isum sum, const act_quant_group *quant,
                            const int part, const form f, vec y) {
     const int is_value = f.has_table || f.bits == 8;
@@ -91,7 +92,7 @@ FORCE_INLINE vec add_group(const outrider_weight *w, vec scale, vec minimum, isu
 #endif
 }
 
-/* A block of 32 inputs for ``count`` rows. ``scales``: its first group's, the others' behind them. */
+/* A block of 32 inputs for ``count`` rows. ``scale``, ``minimum``: of each of its groups. */
 FORCE_INLINE void add_block(const outrider_weight *w, const uint8_t *codes, lookup table, const vec *scale,
                             const vec *minimum, const int8_t *x, const act_quant_group *quant, int64_t groups,
                             const int count, const form f, vec *y) {
@@ -133,7 +134,7 @@ FORCE_INLINE void coded_panel(const outrider_weight *w, const uint8_t *panel, in
     for (int64_t block = 0; block < groups; block += RUN_BLOCKS) {
         int64_t left = groups - block, blocks = left < RUN_BLOCKS ? left : RUN_BLOCKS;
         const uint8_t *codes = panel + run_scale_bytes(w, blocks);
-        if (direct) {
+        if (direct) { /* no buffer between: one row of Q4_1 in the cache takes a fifth less */
             for (int64_t b = 0; b < blocks; b++, quant++, x += 32, codes += 64 * f.bits) {
                 vec scale = vec_load_halves(panel), minimum = has_minimum ? vec_load_halves(panel + 2 * LANES) : scale;
                 __builtin_prefetch(panel + ahead);
