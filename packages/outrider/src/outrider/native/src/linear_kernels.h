@@ -21,7 +21,7 @@
 
 #define ROW_TILE 16         /* rows whose activations stay in a core's cache while it goes over panels */
 #define PANEL_CACHE 262144 /* bytes of panels that do */
-#define AHEAD_BYTES 4096 /* further than the processor looks ahead by itself, which is to the end of a page */
+#define AHEAD_BYTES 8192   /* further than the processor looks ahead by itself, which is to the end of a page */
 #define FORCE_INLINE static inline __attribute__((always_inline))
 
 static void quantise_group(const float *x, int count, int8_t *codes, act_quant_group *quant) {
@@ -120,7 +120,7 @@ FORCE_INLINE void add_block(const outrider_weight *w, const uint8_t *codes, look
     }
 }
 
-/* One panel. ``ahead``: bytes to the next panel that will be read, or 0. */
+/* One panel. ``ahead``: bytes to what is fetched into the cache, or 0. */
 FORCE_INLINE void coded_panel(const outrider_weight *w, const uint8_t *panel, int64_t ahead, const activations *a,
                               int64_t row, const int count, const form f, vec *y) {
     const int64_t groups = a->groups, stride = 32 * groups;
@@ -134,10 +134,11 @@ FORCE_INLINE void coded_panel(const outrider_weight *w, const uint8_t *panel, in
     for (int64_t block = 0; block < groups; block += RUN_BLOCKS) {
         int64_t left = groups - block, blocks = left < RUN_BLOCKS ? left : RUN_BLOCKS;
         const uint8_t *codes = panel + run_scale_bytes(w, blocks);
+        /* Memory is asked for what comes in the order in which it lies there: out of order it gave a sixth less. */
+        for (const uint8_t *line = panel; line < codes; line += 64) __builtin_prefetch(line + ahead);
         if (direct) { /* no buffer between: one row of Q4_1 in the cache takes a fifth less */
             for (int64_t b = 0; b < blocks; b++, quant++, x += 32, codes += 64 * f.bits) {
                 vec scale = vec_load_halves(panel), minimum = has_minimum ? vec_load_halves(panel + 2 * LANES) : scale;
-                __builtin_prefetch(panel + ahead);
                 panel += 2 * LANES << has_minimum;
                 for (int i = 0; i < f.bits; i++) __builtin_prefetch(codes + ahead + 64 * i);
                 add_block(w, codes, table, &scale, &minimum, x, quant, groups, count, f, y);
@@ -145,7 +146,7 @@ FORCE_INLINE void coded_panel(const outrider_weight *w, const uint8_t *panel, in
             panel = codes;
             continue;
         }
-        read_scales(w, panel, ahead, (int)blocks, &scales);
+        read_scales(w, panel, (int)blocks, &scales);
         const vec *scale = scales.scale, *minimum = scales.minimum, *end = scale + blocks * (32 / f.group);
         for (; scale < end; scale += 32 / f.group, minimum += 32 / f.group) {
             for (int i = 0; i < f.bits; i++) __builtin_prefetch(codes + ahead + 64 * i);
@@ -282,7 +283,7 @@ static void linear(const outrider_weight *w, const activations *a, int64_t first
         int64_t end = start + together < last ? start + together : last;
         for (int64_t r = 0; r < a->rows; r += ROW_TILE)
             for (int64_t p = start; p < end; p++) {
-                int64_t ahead = r == 0 && (p + 1) * LANES < w->outputs ? w->panel_bytes : 0;
+                int64_t ahead = r == 0 && (p + 1) * LANES < w->outputs ? AHEAD_BYTES : 0;
                 rows_of_panel(w, p, ahead, a, r, r + ROW_TILE < a->rows ? r + ROW_TILE : a->rows, y, stride);
             }
     }

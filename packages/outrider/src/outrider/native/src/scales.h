@@ -51,14 +51,12 @@ static void scales_of_groups(const outrider_weight *w, const uint8_t *at, int co
     }
 }
 
-/* Of the next ``blocks``, at most a run; ``ahead`` of all that it reads is fetched into the cache. */
-static void read_scales(const outrider_weight *w, const uint8_t *at, int64_t ahead, int blocks,
-                                  group_scales *s) {
+/* Of the next ``blocks``, at most a run. */
+static void read_scales(const outrider_weight *w, const uint8_t *at, int blocks, group_scales *s) {
     const int count = w->group == 32 ? blocks : 2 * blocks, has_super = is_of_super_blocks(w->scales);
     const int super = !has_super ? count : w->super_block >> (w->group == 32 ? 5 : 4);
     const int64_t bytes = super_scale_bytes(w) + super * group_scale_bytes(w);
     for (int done = 0; done < count; done += super, at += bytes) {
-        for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + ahead + i);
         if (has_super)
             scales_of_super_block(w, at, super, s->scale + done, s->minimum + done);
         else
