@@ -141,23 +141,50 @@ def test_a_disturbed_first_proposal_does_not_starve_its_source() -> None:
 
 
 def test_an_account_keeps_no_more_than_its_ceiling() -> None:
-    account = Account(DEFAULT_SETTINGS, left_s=1.0, most=10.0)
+    account = Account(DEFAULT_SETTINGS, left=1.0, most=10.0)
     for _ in range(100):
-        account.record(decoded_s=1.0, loss_s=-1.0, step_s=1.0)
-    assert account.left_s == 10.0
+        account.record(tokens=1.0, loss=-1.0)
+    assert account.left == 10.0
     for _ in range(10):
-        account.record(decoded_s=1.0, loss_s=1.0, step_s=1.0)
-    assert account.left_s == pytest.approx(0.2)
+        account.record(tokens=1.0, loss=1.0)
+    assert account.left == pytest.approx(0.2)
 
 
 def test_a_request_is_lent_a_share_of_what_class_and_domain_have_left() -> None:
-    stats, step = DomainStats(DEFAULT_SETTINGS), 0.01
+    stats = DomainStats(DEFAULT_SETTINGS)
     kind = RequestClass(greedy=True, structured=False, prompt_size=1)
-    _, (request, own, domain) = stats.source("source", kind, step)
-    assert [each.left_s / step for each in (request, own, domain)] == pytest.approx([2, 8, 8])
-    domain.record(decoded_s=0.0, loss_s=4 * step, step_s=step)
-    _, (later, own, _) = stats.source("source", kind, step)
-    _, (other, new, _) = stats.source("source", RequestClass(greedy=False, structured=False, prompt_size=1), step)
-    assert [each.left_s / step for each in (later, own, other, new)] == pytest.approx([1, 8, 1, 4])
-    domain.left_s = -step
-    assert stats.source("source", kind, step)[1][0].left_s == 0.0
+    _, (request, own, domain) = stats.source("source", kind, 1.0)
+    assert [each.left for each in (request, own, domain)] == pytest.approx([2, 8, 8])
+    domain.record(tokens=0.0, loss=4.0)
+    _, (later, own, _) = stats.source("source", kind, 1.0)
+    _, (other, new, _) = stats.source("source", RequestClass(greedy=False, structured=False, prompt_size=1), 1.0)
+    assert [each.left for each in (later, own, other, new)] == pytest.approx([1, 8, 1, 4])
+    domain.left = -1.0
+    assert stats.source("source", kind, 1.0)[1][0].left == 0.0
+
+
+def test_a_request_alone_drafts_as_much_after_many_at_once() -> None:
+    """Where many share a pass a token takes a fraction of one; drafts of a request alone must not shrink to that."""
+    name, scores = "SmolLM2, VNNI", [0.9] * 8
+    policy = AdaptiveLength(lambda: cost_of(name))
+
+    def nodes_alone(id: str) -> int:
+        r = asked(id)
+        policy.budget([r], [8])
+        (kept,) = policy.select([r], [Draft.chain([7] * 8, source="source", scores=scores)], [1], [8])
+        policy.observe(r, [7] * (1 + len(kept)), kept, range(len(kept)))
+        policy.finish(r.id)
+        return len(kept)
+
+    for i in range(20):
+        lost(policy, name, [8] * 20, scores, str(i))
+    before = nodes_alone("before")
+    together = [asked(f"together {i}") for i in range(16)]
+    for _ in range(20):
+        budgets = policy.budget(together, [8] * 16)
+        drafts = [Draft.chain([7] * 8, source="source", scores=scores) if budget else EMPTY for budget in budgets]
+        for r, kept in zip(together, policy.select(together, drafts, [1] * 16, budgets), strict=True):
+            policy.observe(r, [7] * (1 + len(kept)), kept, range(len(kept)))
+    for r in together:
+        policy.finish(r.id)
+    assert nodes_alone("after") >= before >= 4

@@ -187,7 +187,7 @@ class AdaptiveLength(DraftLength):
                 read_s = tokens * reading.observe(max(0.0, cost.seconds - counted) / tokens)
                 if not first:
                     for account in source.accounts[:-1]:
-                        account.left_s += read_s
+                        account.left += read_s / self._token_s
                     counted += read_s
                 source.started = True
             source.cost_s += counted
@@ -241,7 +241,7 @@ class AdaptiveLength(DraftLength):
             known.source(draft.source_of(node)).cost_s -= token_s
         for source in known.sources.values():
             for account in source.accounts:
-                account.record(share * token_s * len(committed), source.cost_s, token_s)
+                account.record(share * len(committed), source.cost_s / token_s)
             source.cost_s = 0.0
         if known.proposed:
             self._learn(known, known.proposed, committed)
@@ -259,7 +259,7 @@ class AdaptiveLength(DraftLength):
         names, sources = request.speculation.combination.names, dict[str, _Source]()
         variance = self._settings.request_variance  # which does not fall: a request's last tokens decide
         for name in names:
-            acceptance, accounts = handle.store.source(name, RequestClass.of(request), self._token_s / len(names))
+            acceptance, accounts = handle.store.source(name, RequestClass.of(request), 1 / len(names))
             sources[name] = _Source(acceptance, Correction(variance, variance), accounts)
         known = self._requests[request.id] = _Request(sources, handle)
         return known
@@ -269,7 +269,8 @@ class AdaptiveLength(DraftLength):
 
         A source that spent all on a proposal could score none of it.
         """
-        return self._settings.at_once * (min([account.left_s for account in source.accounts]) - source.cost_s)
+        left_s = min([account.left for account in source.accounts]) * self._token_s
+        return self._settings.at_once * (left_s - source.cost_s)
 
     def _can_ask(self, request: Request, name: str, source: _Source, together: Sequence[Request]) -> bool:
         """Whether a proposal and a scored node of it can be afforded, and before the first one what it reads too."""
@@ -283,7 +284,10 @@ class AdaptiveLength(DraftLength):
         if request.input.positions:
             self.calibrate([name])
         encoder, reading = self._encoders.get(name), self._reading.get(name)
-        if reading is not None and _tokens_read(request) * (reading.seconds or 0.0) > source.accounts[-1].left_s:
+        if (
+            reading is not None
+            and _tokens_read(request) * (reading.seconds or 0.0) > source.accounts[-1].left * self._token_s
+        ):
             return False
         return encoder is None or not request.input.positions or self._can_pay(request, encoder, len(together))
 

@@ -1,16 +1,19 @@
 """Earn before spending: the limit on the time that drafting may lose in a request, in its class and in its domain.
 
-*Decoded time* is the time that plain decoding takes for the tokens so far. The *net loss* is the time of proposals and
-scored rows, less the time that accepted tokens saved. So a request takes ``decoded time + net loss``.
+The unit is a plain token: the time that a token takes without drafts, in the step at hand. Alone that is a pass, and
+together with others a share of one. So what is won with many requests at once is not spent on one, nor lost to it.
 
-**Bound.** At all times ``net loss <= initial + loss_share * decoded time``. Proof: ``left_s`` is the right side minus
-the left side, and begins at ``initial >= 0``. The cost of a step's draft is at most ``left_s``, so ``left_s >= 0``
-even if nothing is accepted. Accepted tokens and decoded time raise it. Its ceiling lowers it, but to a number above 0.
-By induction ``left_s >= 0`` after every step.
+The *net loss* of a step is the time of its proposals and scored rows, less the time that its accepted tokens saved.
+So a request takes ``tokens + net loss``.
 
-A domain begins with ``credit`` plain steps, and a class with as many, but with no more than its domain has left. A
-request begins with the share ``lent`` of what its class and domain have left. Each cost is charged to all three. A
-class and a request hold at most ``credit`` steps, and a domain, which pays for reading prompts, ``credit / lent``.
+**Bound.** At all times ``net loss <= initial + loss_share * tokens``. Proof: ``left`` is the right side minus the left
+side, and begins at ``initial >= 0``. The cost of a step's draft is at most ``left``, so ``left >= 0`` even if nothing
+is accepted. Accepted tokens and decoded ones raise it. Its ceiling lowers it, but to a number above 0. By induction
+``left >= 0`` after every step.
+
+A domain begins with ``credit`` tokens, and a class with as many, but with no more than its domain has left. A request
+begins with the share ``lent`` of what its class and domain have left. Each cost is charged to all three. A class and a
+request hold at most ``credit`` tokens, and a domain, which pays for reading prompts, ``credit / lent``.
 """
 
 from __future__ import annotations
@@ -47,18 +50,17 @@ class Account:
     """The time that one source may still lose in a request, a class of requests or a domain."""
 
     settings: DraftLengthSettings
-    left_s: float
-    most: float  # plain steps that it holds at most
+    left: float  # plain tokens
+    most: float  # that it holds
 
-    def record(self, decoded_s: float, loss_s: float, step_s: float) -> None:
+    def record(self, tokens: float, loss: float) -> None:
         """Record one step.
 
         Args:
-            decoded_s: seconds of plain decoding for the step's tokens.
-            loss_s: seconds lost to drafting; negative for a gain.
-            step_s: seconds of a plain step.
+            tokens: that were decoded.
+            loss: plain tokens lost to drafting; negative for a gain.
         """
-        self.left_s = min(self.most * step_s, self.left_s + self.settings.loss_share * decoded_s - loss_s)
+        self.left = min(self.most, self.left + self.settings.loss_share * tokens - loss)
 
 
 @dataclass
@@ -73,23 +75,23 @@ class DomainStats:
     _sources: dict[str, tuple[SourceAcceptance, Account]] = field(default_factory=dict)
     _classes: OrderedDict[tuple[RequestClass, str], Account] = field(default_factory=OrderedDict)
 
-    def source(self, name: str, kind: RequestClass, step_s: float) -> tuple[SourceAcceptance, tuple[Account, ...]]:
+    def source(self, name: str, kind: RequestClass, share: float) -> tuple[SourceAcceptance, tuple[Account, ...]]:
         """The acceptance of a source, and its accounts: of a new request, of its class ``kind``, of the domain.
 
-        ``step_s``: the source's share of the seconds of a plain step.
+        ``share``: the source's part in what all sources of the request may lose.
         """
         credit, lent = self.settings.credit, self.settings.lent
         if name not in self._sources:
             acceptance = SourceAcceptance(self.settings, self.measured(name))
-            self._sources[name] = acceptance, Account(self.settings, credit * step_s, most=credit / lent)
+            self._sources[name] = acceptance, Account(self.settings, credit * share, most=credit / lent)
         acceptance, domain = self._sources[name]
         own = self._classes.pop((kind, name), None) or Account(
-            self.settings, min(domain.left_s, credit * step_s), credit
+            self.settings, min(domain.left, credit * share), most=credit
         )
         self._classes[kind, name] = own
         if len(self._classes) > _MAX_CLASSES:
             self._classes.popitem(last=False)
-        request = Account(self.settings, lent * max(0.0, min(own.left_s, domain.left_s)), credit)
+        request = Account(self.settings, lent * max(0.0, min(own.left, domain.left)), credit)
         return acceptance, (request, own, domain)
 
     @property

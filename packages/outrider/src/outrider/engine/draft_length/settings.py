@@ -10,9 +10,9 @@ class DraftLengthSettings:
     """Constants of ``spec_length="auto"``. They change how fast output tokens come, never which."""
 
     loss_share: float = 0.02
-    """Share of the decoded time that drafting may lose. Larger: losing sources are tried more often."""
+    """Share of the decoded tokens' time that drafting may lose. Larger: losing sources are tried more often."""
     credit: float = 8.0
-    """Plain steps that a source may lose in a domain, and the most that an account holds. Larger: bolder drafts, and
+    """Plain tokens (see ``net_loss``) that a source may lose in a domain, and the most that an account holds. Larger: bolder drafts, and
     a source that begins to lose is given up later."""
     lent: float = 0.25
     """Share of the credit left to its class that a new request may lose. Larger: bolder first drafts."""
