@@ -16,6 +16,35 @@ class Experts:
     size: int  # intermediate size of one expert
     normalised: bool  # the weights of a token's experts sum to 1
     layers: tuple[bool, ...] = ()  # for each layer, whether it has experts; empty: all
+    shared_size: int = 0  # intermediate size of an expert that every token is computed by, times a sigmoid; 0: none
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentLayers:
+    """Gated DeltaNet: layers that keep a state of fixed size for each sequence, in place of attention."""
+
+    layers: tuple[bool, ...]  # for each layer, whether it is recurrent
+    key_heads: int
+    value_heads: int  # a multiple of the key heads
+    key_dim: int  # of a head
+    value_dim: int
+    convolution: int  # rows of the sequence that the convolution reads
+    tiled: bool = False  # value head v reads key head v % key_heads, as in GGUF; else v // (value_heads // key_heads)
+
+    @property
+    def channels(self) -> int:
+        """Numbers that the convolution reads of one row: queries, keys and values of all heads."""
+        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+
+    @property
+    def values(self) -> int:
+        """Numbers of a row's values in all heads."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def count(self) -> int:
+        """The number of recurrent layers."""
+        return sum(self.layers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +82,8 @@ class ModelConfig:
     whole_qk_norm: bool = False  # ``qk_norm`` is over all heads together
     attention_scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
     attention_cap: float | None = None  # scores become cap * tanh(score / cap)
+    gated_attention: bool = False  # q_proj gives query and gate of each head; the head's output is times its sigmoid
+    recurrent: RecurrentLayers | None = None  # layers without attention
 
     # The rest of a layer
     norms: Literal["before", "after", "both"] = "before"  # norms come before or after attention and MLP
@@ -67,6 +98,8 @@ class ModelConfig:
     embedding_scale: float = 1.0
     logit_scale: float = 1.0
     logit_cap: float | None = None  # logits become cap * tanh(logit / cap), after their scale
+
+    mtp_layers: int = 0  # layers of the draft head (multi-token prediction) in the model's files; the model has none
 
     @property
     def is_llama(self) -> bool:
@@ -105,9 +138,18 @@ class ModelConfig:
         """Whether a layer has experts in place of its MLP."""
         return self.experts is not None and (not self.experts.layers or self.experts.layers[layer])
 
+    def is_recurrent(self, layer: int) -> bool:
+        """Whether a layer keeps a state in place of attention."""
+        return self.recurrent is not None and self.recurrent.layers[layer]
+
+    @property
+    def attention_layers(self) -> tuple[int, ...]:
+        """The layers with attention, in order: those that have keys and values in a cache."""
+        return tuple(layer for layer in range(self.num_layers) if not self.is_recurrent(layer))
+
 
 _DIFFERENCES = (
     *("rotary_dim", "rope_layers", "window_layers", "local_rope_theta", "output_bias", "whole_qk_norm"),
-    *("attention_scale", "attention_cap", "norms", "layer_norm", "activation", "gated", "mlp_bias", "experts"),
-    *("residual_scale", "embedding_scale", "logit_scale", "logit_cap"),
+    *("attention_scale", "attention_cap", "gated_attention", "recurrent", "norms", "layer_norm", "activation"),
+    *("gated", "mlp_bias", "experts", "residual_scale", "embedding_scale", "logit_scale", "logit_cap"),
 )

@@ -20,9 +20,9 @@ class LayerKind:
 
 
 def layer_kinds(config: ModelConfig) -> list[LayerKind]:
-    """The distinct kinds of a model's layers, in the order of their first layers."""
+    """The distinct kinds of a model's layers with attention, in the order of their first layers."""
     kinds: list[LayerKind] = []
-    for layer in range(config.num_layers):
+    for layer in config.attention_layers:
         kind = LayerKind(config.window(layer), config.rope(layer))
         if kind not in kinds:
             kinds.append(kind)
@@ -30,14 +30,13 @@ def layer_kinds(config: ModelConfig) -> list[LayerKind]:
 
 
 def kind_of(config: ModelConfig, layer: int) -> int:
-    """The place of a layer's kind in ``layer_kinds``."""
+    """The place in ``layer_kinds`` of the kind of a layer with attention."""
     return layer_kinds(config).index(LayerKind(config.window(layer), config.rope(layer)))
 
 
 def num_layer_weights(config: ModelConfig, *, used: bool = False) -> int:
     """The number of weights in the matrices of all layers; ``used``: in those that one token is multiplied with."""
-    d, heads = config.hidden_size, 2 * (config.num_heads + config.num_kv_heads) * config.head_dim
-    matrices = 3 if config.gated else 2
+    d, matrices = config.hidden_size, 3 if config.gated else 2
     total = 0
     for layer in range(config.num_layers):
         experts = config.experts if config.is_sparse(layer) else None
@@ -45,8 +44,18 @@ def num_layer_weights(config: ModelConfig, *, used: bool = False) -> int:
             mlp = matrices * config.intermediate_size
         else:
             mlp = experts.count + matrices * experts.size * (experts.used if used else experts.count)
-        total += d * (heads + mlp)
+            mlp += matrices * experts.shared_size
+        total += d * (_mixer_rows(config, layer) + mlp)
     return total
+
+
+def _mixer_rows(config: ModelConfig, layer: int) -> int:
+    """Outputs of the projections from the hidden size, and inputs of that to it, of a layer's attention or state."""
+    recurrent = config.recurrent
+    if recurrent is not None and config.is_recurrent(layer):
+        return recurrent.channels + 2 * recurrent.values + 2 * recurrent.value_heads
+    gates = config.num_heads if config.gated_attention else 0
+    return (2 * (config.num_heads + config.num_kv_heads) + gates) * config.head_dim
 
 
 def num_weights(config: ModelConfig) -> int:
