@@ -10,14 +10,12 @@ import pytest
 from tests.docs.snippets import ROOT, blocks
 
 PROGRAMS = (
-    "batch", "stream", "async_requests", "own_drafter", "json_output", "code_edit", "compare_sources",
-    "certify_in_code",
+    "batch", "stream", "async_requests", "json_output", "code_edit", "compare_sources", "certify_in_code",
 )  # fmt: skip
 PRINTED = {
     "batch": "passes",
     "stream": "stopped after",
     "async_requests": "Name a mountain.",
-    "own_drafter": "The same tokens: True",
     "json_output": "'born'",
     "code_edit": "prediction: ",
     "compare_sources": "suffix+recycling",
