@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from outrider.cache import CacheSpec
+from outrider.cache import CacheSpec, extend_unread
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.llm import LLM
 from outrider.models.base import Model
@@ -35,7 +35,6 @@ class PassTimer:
         self._model, self._context = model, context
         self._cache = model.new_cache(CacheSpec(max_seq_len=context + most))
         self._slot = self._cache.allocate()
-        self._cache.extend(self._slot, context + most)
 
     def seconds(self, rows: int, *, last_logits: bool = False) -> float:
         """Seconds of one pass. ``last_logits``: compute the logits of the last row only, as for a prompt."""
@@ -43,6 +42,7 @@ class PassTimer:
         span = Span(self._slot, self._context, rows)
         positions = range(self._context, self._context + rows)
         batch = ForwardBatch(ids, positions, (span,), (rows - 1,) if last_logits else None)
+        extend_unread(self._cache, self._slot, self._context, rows)
         began = time.perf_counter()
         host(self._model.forward(batch, self._cache).logits[-1:])  # waits until a GPU is done
         return time.perf_counter() - began

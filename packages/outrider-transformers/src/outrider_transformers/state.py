@@ -14,6 +14,7 @@ from torch import Tensor
 
 from outrider.cache.pool import Pool
 from outrider.cache.protocol import KVCache
+from outrider.cache.states import RecurrentStates
 
 
 @dataclass
@@ -47,6 +48,9 @@ class History:
 
 class TextCache:
     """Rows of keys and values, their tokens, and states. With states, prefixes are not shared between texts."""
+
+    states: RecurrentStates | None = None
+    """None: these states are transformers' own, and ``histories`` holds them."""
 
     def __init__(self, rows: KVCache, *, recurrent: bool, reach: int) -> None:
         """``reach``: as in ``History``."""

@@ -29,6 +29,9 @@ class ToyRequest:
     def num_pending_tokens(self) -> int:
         return self.prompt + self.done - self.cached
 
+    def chunk(self, most: int) -> int:
+        return most
+
 
 @dataclass
 class ToyMemory:

@@ -30,6 +30,8 @@ from outrider_fleet.parallel.rendezvous import Rendezvous
 class _FollowerCache:
     """A cache as far as a forward pass goes: rows, and the tables that the first process sent."""
 
+    states = None  # models with recurrent states are not split
+
     def __init__(self, model: LoadedModel, spec: CacheSpec) -> None:
         self.model = model
         self.pool: Pool = model.new_cache(spec).pool

@@ -49,6 +49,9 @@ class Asked:
     def draft_limit(self) -> int:
         return min(self.levels, self.output - self.produced - 1)
 
+    def chunk(self, most: int) -> int:
+        return most
+
 
 class Rows:
     """Memory of a scheduler: so many rows for all."""

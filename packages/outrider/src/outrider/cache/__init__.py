@@ -1,26 +1,50 @@
-"""Key-value caches: contiguous slots or paged blocks, behind one protocol."""
+"""Key-value caches: contiguous slots or paged blocks, behind one protocol, with recurrent states where a model has
+them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from outrider.cache.contiguous import ContiguousCache
+from outrider.cache.hybrid import HybridCache
 from outrider.cache.pool import DType, RowShape
 from outrider.cache.protocol import CacheSpec, KVCache
+from outrider.cache.states import StateShape
 
-__all__ = ["CacheSpec", "ContiguousCache", "KVCache", "make_cache"]
+__all__ = ["CacheSpec", "ContiguousCache", "HybridCache", "KVCache", "StateShape", "extend_unread", "make_cache"]
 
 
 def make_cache(
-    spec: CacheSpec, *, layers: int, kv_heads: int, head_dim: int, dtype: DType, device: Any = "cpu"
+    spec: CacheSpec,
+    *,
+    layers: int,
+    kv_heads: int,
+    head_dim: int,
+    dtype: DType,
+    device: Any = "cpu",
+    states: StateShape | None = None,
 ) -> KVCache:
     """A cache as ``spec`` describes it, with a model's dimensions. Raises CapacityError if memory is short.
 
-    ``dtype``: a name for NumPy arrays, which the native library reads; a dtype of torch for tensors.
+    Args:
+        layers: layers with attention.
+        dtype: a name for NumPy arrays, which the native library reads; a dtype of torch for tensors.
+        states: the recurrent layers; None: the model has none.
     """
     shape = RowShape(layers=layers, kv_heads=kv_heads, head_dim=head_dim, dtype=dtype, device=device)
+    cache: KVCache
     if spec.kind == "contiguous":
-        return ContiguousCache(spec, shape)
-    from outrider.cache.paged import PagedCache
+        cache, block = ContiguousCache(spec, shape), 1
+    else:
+        from outrider.cache.paged import PagedCache
 
-    return PagedCache(spec, shape)
+        cache, block = PagedCache(spec, shape), spec.block_size
+    return cache if states is None else HybridCache(cache, spec, states, block)
+
+
+def extend_unread(cache: KVCache, slot: int, context: int, rows: int) -> None:
+    """Make a slot seem to hold ``context`` rows, with room for ``rows`` more, for timings: its rows are arbitrary."""
+    cache.truncate_to(slot, 0)
+    cache.extend(slot, context + rows)
+    if cache.states is not None:
+        cache.states.assume(slot, context)

@@ -31,6 +31,17 @@ def chain_digests(tokens: Sequence[int], block_size: int, salt: str = "") -> lis
     return digests
 
 
+def prefix_digests(tokens: Sequence[int], lengths: Sequence[int], salt: str = "") -> list[Digest]:
+    """A digest of the first n tokens for each n of ``lengths`` (ascending); ``salt`` as in ``chain_digests``."""
+    digests: list[Digest] = []
+    seen, at = hashlib.blake2b(hashlib.blake2b(salt.encode(), digest_size=16).digest(), digest_size=16), 0
+    for length in lengths:
+        seen.update(b"".join(map(_key_bytes, tokens[at:length])))
+        digests.append(seen.digest())
+        at = length
+    return digests
+
+
 def _key_bytes(key: int) -> bytes:
     """Bytes of a token's id or of an image position's larger key; no two sequences of keys have the same bytes."""
     return key.to_bytes(4, "little") if key < _LARGE else _MARK + key.to_bytes(40, "little")

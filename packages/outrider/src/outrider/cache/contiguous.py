@@ -8,6 +8,7 @@ from typing import Any
 from outrider.cache.blocks import DIGEST_BLOCK, Digest, chain_digests
 from outrider.cache.pool import Pool, RowShape, pool_kind
 from outrider.cache.protocol import CacheSpec
+from outrider.cache.states import RecurrentStates
 from outrider.errors import CapacityError
 
 ROW_BLOCK = 512
@@ -22,6 +23,8 @@ class ContiguousCache:
     Rolling back only lowers a length: stale rows stay, are masked, and are overwritten by the next forward pass.
     Memory starts as zeros, so that unwritten rows are finite, and untouched pages take no memory.
     """
+
+    states: RecurrentStates | None = None
 
     def __init__(self, spec: CacheSpec, shape: RowShape) -> None:
         """Raises CapacityError if memory is short."""

@@ -8,6 +8,7 @@ from typing import Any
 from outrider.cache.blocks import DIGEST_BLOCK, BlockPool, Digest, chain_digests
 from outrider.cache.pool import Pool, Rows, RowShape, pool_kind
 from outrider.cache.protocol import CacheSpec
+from outrider.cache.states import RecurrentStates
 from outrider.errors import CapacityError
 
 
@@ -20,6 +21,8 @@ class PagedCache:
     Blocks of verified tokens are published with a digest of their whole prefix and found again by later sequences; a
     published or shared block is never written to, but copied first.
     """
+
+    states: RecurrentStates | None = None
 
     def __init__(self, spec: CacheSpec, shape: RowShape) -> None:
         """Raises CapacityError if memory is short."""

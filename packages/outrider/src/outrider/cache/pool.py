@@ -117,6 +117,15 @@ class Pool:
         for observer in self.observers:
             observer.zeroed(_numbers(rows))
 
+    def read_rows(self, rows: Rows) -> tuple[Any, ...]:
+        """A copy of the rows that ``index`` gave, of all arrays."""
+        return tuple(held[rows] for held in self.arrays)
+
+    def write_rows(self, rows: Rows, parts: Sequence[Any]) -> None:
+        """Store a copy from ``read_rows``. ``observers`` are not called."""
+        for held, part in zip(self.arrays, parts, strict=True):
+            held[rows] = part
+
     def write(self, layer: int, rows: Rows, k: Any, v: Any) -> None:
         """Store k, v: float [n, kv_heads, head_dim] as n rows of a layer.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from outrider.cache.pool import Pool
+from outrider.cache.states import RecurrentStates
 
 CacheKind = Literal["contiguous", "paged"]
 
@@ -21,6 +22,8 @@ class CacheSpec:
     tokens: int | None = None  # of all sequences together, in a paged cache; None: slots * max_seq_len
     block_size: int = 16
     prefix_reuse: bool = True
+    pending: int = 64  # rows of a sequence that may be dropped, where a model has recurrent states
+    checkpoints: int = 8  # copies of recurrent states that are kept for later sequences
 
 
 class KVCache(Protocol):
@@ -96,6 +99,11 @@ class KVCache(Protocol):
     @property
     def attachments(self) -> dict[int, object]:
         """State of sequences besides rows, by slot, such as an encoder's keys and values. Freed with the slot."""
+        ...
+
+    @property
+    def states(self) -> RecurrentStates | None:
+        """The states of recurrent layers; None for a model without."""
         ...
 
     def truncate_to(self, slot: int, length: int) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from outrider.cache import CacheSpec
+from outrider.cache import CacheSpec, extend_unread
 from outrider.models.base import Model
 from outrider.models.batch import SequenceInput, pack
 from outrider.models.inputs import InputSource, has_encoder
@@ -46,8 +46,7 @@ def _time_level(model: Model) -> float:
     slot = cache.allocate()
     times: list[float] = []
     for _ in range(_PASSES):
-        cache.truncate_to(slot, 0)
-        cache.extend(slot, context + 1)
+        extend_unread(cache, slot, context, 1)
         batch = pack([SequenceInput(slot, context, [0], [context], range(1))])
         began = time.perf_counter()
         model.forward(batch, cache)

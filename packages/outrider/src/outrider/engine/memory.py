@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from outrider.cache.hybrid import HybridCache
 from outrider.cache.pool import itemsize, token_bytes
 from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.config import EngineConfig
+from outrider.engine.read_plan import ReadPlan
 from outrider.engine.request import Request
 from outrider.errors import CapacityError
 from outrider.extensions import extension
@@ -30,9 +32,17 @@ class CacheMemory:
     takes the minimum of their free rows.
     """
 
-    def __init__(self, target: KVCache, draft_caches: Callable[[], Sequence[KVCache]]) -> None:
-        """``draft_caches``: the current caches of draft models, which are loaded on first use."""
+    def __init__(
+        self, target: KVCache, draft_caches: Callable[[], Sequence[KVCache]], message_ends: Collection[int] = ()
+    ) -> None:
+        """
+        Args:
+            draft_caches: the current caches of draft models, which are loaded on first use.
+            message_ends: tokens that end a message; recurrent states are copied after them.
+        """
         self.target, self._draft_caches = target, draft_caches
+        self._hybrid = target if isinstance(target, HybridCache) else None
+        self._message_ends = frozenset(message_ends)
 
     def caches(self) -> list[KVCache]:
         """The target's cache, then the draft models'."""
@@ -54,7 +64,9 @@ class CacheMemory:
         reads_all = request.prompt_report.wants_logprobs or request.prompt_report.wants_embedding
         reusable = () if reads_all else request.prefix_keys  # cached rows have neither logits nor hidden states
         request.slot = self.target.allocate(reusable, request.prefix_salt)
-        request.num_computed_tokens = self.target.length(request.slot)
+        request.num_computed_tokens = start = self.target.length(request.slot)
+        if self._hybrid is not None:
+            request.read_plan = ReadPlan(request.tokens, start, self._message_ends, self._hybrid.states.pending)
         request.admitted()
         return True
 
@@ -101,6 +113,7 @@ class CacheMemory:
             self.target.zero(request.slot)
         else:
             self._publish(request, request.slot)
+            self._save_state(request, request.slot)
         self.target.free(request.slot)
         request.slot, request.num_computed_tokens = None, 0
 
@@ -109,14 +122,30 @@ class CacheMemory:
         block = self.target.pool.block
         more_blocks = count // block > request.num_computed_tokens // block
         request.num_computed_tokens = count
-        if more_blocks and request.slot is not None:
+        if request.slot is None:
+            return
+        if more_blocks:
             self._publish(request, request.slot)
+        plan = request.read_plan
+        if plan is not None and self._hybrid is not None and plan.is_due(self._hybrid.states.settled(request.slot)):
+            self._save_state(request, request.slot)
 
     def _publish(self, request: Request, slot: int) -> None:
         """Put the rows of verified tokens into the prefix cache, for later requests."""
         if request.prompt_report.wants_embedding:  # a text to embed is rarely a prefix of another
             return
         self.target.publish_prefix(slot, request.prefix_keys[: request.num_computed_tokens], request.prefix_salt)
+
+    def _save_state(self, request: Request, slot: int) -> None:
+        """Copy the recurrent state for later requests, unless the last copy is of the same length."""
+        plan = request.read_plan
+        if plan is None or self._hybrid is None or request.prompt_report.wants_embedding:
+            return
+        settled = self._hybrid.states.settled(slot)
+        if settled != plan.saved:
+            plan.saved = settled
+            tokens = request.prefix_keys[: request.num_computed_tokens]
+            self._hybrid.save_state(slot, tokens, request.prefix_salt)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Literal, Protocol
 
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.engine.read_plan import ReadPlan
 from outrider.engine.request_state import Detokenizer, DraftState, FinishReason, OutputText, PromptReport
 from outrider.engine.stats import RequestStats, RequestTimes
 from outrider.errors import OutriderError
@@ -93,6 +94,7 @@ class Request:
     num_computed_tokens: int = 0  # tokens in the cache, at most len(tokens) - 1; set by ``CacheMemory``
     checked_by: object = None  # the mark of the engine that has checked it
     slot: int | None = None
+    read_plan: ReadPlan | None = None  # where its reading pauses, for a model with recurrent states; set on admission
     finish_reason: FinishReason | None = None
     error: OutriderError | None = None
     retried_without_drafts: bool = False  # whether it was read again after an error that a draft may have caused
@@ -160,6 +162,10 @@ class Request:
         left = self.params.max_tokens - self.stats.completion_tokens - 1
         return max(0, min(self.drafts.max_depth, room, left))
 
+    def chunk(self, most: int) -> int:
+        """The pending tokens of the next pass, at most ``most``."""
+        return most if self.read_plan is None else self.read_plan.chunk(self.num_computed_tokens, most)
+
     @property
     def draft_limit(self) -> int:
         """The most draft nodes that can be used in this step."""
@@ -171,6 +177,8 @@ class Request:
         if not self.drafts.has_sources:
             return 0
         room = max(0, self.max_seq_len - len(self.tokens) - 1)
+        if self.read_plan is not None:
+            room = min(room, self.read_plan.max_drafts)
         return min(self.nodes_by(""), room)
 
     def nodes_by(self, source: str) -> int:

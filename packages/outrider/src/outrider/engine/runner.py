@@ -33,6 +33,12 @@ class ScheduledRequest:
         self.wants_prompt_logits = request.prompt_report.wants_logprobs
         """Whether all rows of prompt tokens need logits."""
 
+    @cached_property
+    def kept(self) -> int | None:
+        """Rows that recurrent states take in for good (``Span.kept``); None for a model without."""
+        plan = self.request.read_plan
+        return None if plan is None else plan.kept(self.request.num_computed_tokens, self.num_tokens)
+
     @property
     def decides(self) -> bool:
         """Whether the pass has rows that decide on tokens."""
@@ -86,6 +92,7 @@ class ScheduledRequest:
                 range(start, start + last),
                 range(last - self.num_logit_rows, last),
                 adapter=self.adapter,
+                kept=self.kept,
             )
         levels = draft.depths
         before_draft = range(self.num_tokens - (self.num_logit_rows - len(draft)), self.num_tokens)
@@ -97,6 +104,7 @@ class ScheduledRequest:
             logit_rows=[*before_draft, *(self.num_tokens + index for index in self.node_index)],
             mask=self._mask(),
             adapter=self.adapter,
+            kept=self.kept,
         )
 
     def _mask(self) -> NDArray[np.bool_]:

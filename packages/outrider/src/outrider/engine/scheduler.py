@@ -53,6 +53,10 @@ class Schedulable(Queueable, Protocol):
         """The most draft tokens that the request can use in this step."""
         ...
 
+    def chunk(self, most: int) -> int:
+        """The pending tokens to read in one pass, where there is room for ``most``: fewer if reading must pause."""
+        ...
+
 
 R = TypeVar("R", bound=Schedulable)
 
@@ -280,4 +284,5 @@ class Scheduler(Generic[R]):
 
 def _affordable(request: Schedulable, budget: int) -> int:
     """The number of pending tokens that a budget allows: at least one, unless the budget is 0."""
-    return min(request.num_pending_tokens, max(min(1, budget), budget // request.tokens_of_budget))
+    count = min(request.num_pending_tokens, max(min(1, budget), budget // request.tokens_of_budget))
+    return request.chunk(count) if count else 0

@@ -31,6 +31,17 @@ class Span:
 
     The n rows attend to all rows before the t. New rows before the n are causal; without a mask, all new rows are."""
     adapter: int | None = None  # address of the adapter's matrices (``outrider.models.adapters``)
+    kept: int | None = None
+    """New rows that recurrent states take in for good (``cache.states``); None: all that have no mask.
+
+    -1: not even the pending rows before ``start``. Caches without states can drop all rows."""
+
+    @property
+    def num_kept(self) -> int:
+        """``kept``, with None resolved."""
+        if self.kept is not None:
+            return self.kept
+        return self.count - (0 if self.mask is None else len(self.mask))
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,7 @@ class SequenceInput:
     logit_rows: Sequence[int]  # indices of tokens that need logits, in the order of the output
     mask: NDArray[np.bool_] | None = None  # as in ``Span``
     adapter: int | None = None  # as in ``Span``
+    kept: int | None = None  # as in ``Span``
 
 
 def pack(
@@ -72,7 +84,7 @@ def pack(
     """
     if len(sequences) == 1:
         only = sequences[0]
-        span = Span(only.slot, only.start, len(only.tokens), only.mask, only.adapter)
+        span = Span(only.slot, only.start, len(only.tokens), only.mask, only.adapter, only.kept)
         return ForwardBatch(only.tokens, only.positions, (span,), only.logit_rows, layers, features)
     token_ids: list[int] = []
     positions: list[int] = []
@@ -80,7 +92,7 @@ def pack(
     logit_rows: list[int] = []
     for each in sequences:
         first = len(token_ids)
-        spans.append(Span(each.slot, each.start, len(each.tokens), each.mask, each.adapter))
+        spans.append(Span(each.slot, each.start, len(each.tokens), each.mask, each.adapter, each.kept))
         logit_rows += [first + row for row in each.logit_rows]
         token_ids += each.tokens
         positions += each.positions

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from outrider.cache.states import StateShape
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experts:
@@ -137,6 +139,21 @@ class ModelConfig:
     def is_sparse(self, layer: int) -> bool:
         """Whether a layer has experts in place of its MLP."""
         return self.experts is not None and (not self.experts.layers or self.experts.layers[layer])
+
+    @property
+    def states(self) -> StateShape | None:
+        """The dimensions of a sequence's recurrent states; None without recurrent layers."""
+        r = self.recurrent
+        if r is None:
+            return None
+        return StateShape(
+            layers=r.count,
+            key_heads=r.key_heads,
+            value_heads=r.value_heads,
+            key_dim=r.key_dim,
+            value_dim=r.value_dim,
+            convolution=r.convolution,
+        )
 
     def is_recurrent(self, layer: int) -> bool:
         """Whether a layer keeps a state in place of attention."""

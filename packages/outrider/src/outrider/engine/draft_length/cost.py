@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 
-from outrider.cache.protocol import CacheSpec
+from outrider.cache import CacheSpec, extend_unread
 from outrider.engine.draft_length.settings import DEFAULT_SETTINGS, DraftLengthSettings
 from outrider.engine.pass_times import PassTimes, measured_once
 from outrider.models.base import Model
@@ -157,8 +157,7 @@ def _time_passes(model: Model, contexts: Sequence[int], seconds: float) -> PassT
     while time.perf_counter() - began < seconds or not all(times.values()):
         for (context, n), measured in times.items():
             rows = min(n, longest)
-            cache.truncate_to(slot, 0)
-            cache.extend(slot, context + rows)
+            extend_unread(cache, slot, context, rows)
             batch = _batch(model.config.vocab_size, slot, context, rows)
             start = time.perf_counter()
             host(model.forward(batch, cache).logits[-1:])  # which waits for a GPU to be done
@@ -173,7 +172,7 @@ def _time_pass(model: Model, case: tuple[int, ...]) -> float:
     context, rows = case
     cache = model.new_cache(CacheSpec(slots=1, max_seq_len=context + rows))
     slot = cache.allocate()
-    cache.extend(slot, context + rows)
+    extend_unread(cache, slot, context, rows)
     batch = _batch(model.config.vocab_size, slot, context, rows)
     start = time.perf_counter()
     model.forward(batch, cache)

@@ -1,0 +1,120 @@
+"""Copies of recurrent states at lengths of prefixes, for sequences that begin alike."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outrider.cache.blocks import Digest, prefix_digests
+from outrider.cache.states import RecurrentStates, StateShape
+
+Key = tuple[int, Digest]
+"""The settled length of a copy, and the digest of its tokens and salt."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A state of ``length`` rows, with the entries of rows after them.
+
+    ::
+
+        tokens      0 ........ first | first .. length-1 | length ... length + len(tail) - 1
+        state       holds all of these                   | entries
+        rows                         | keys and values, as the cache shares whole blocks alone
+    """
+
+    place: int  # in the arrays of copies
+    length: int
+    tail: tuple[int, ...]
+    first: int
+    rows: tuple[Any, ...]  # arrays [length + len(tail) - first, ...], one for each of the pool's arrays
+
+
+class Checkpoints:
+    """At most ``places`` copies of states; the least recently used one makes room.
+
+    A copy is found by the digest of its tokens and salt, so its bits are those of any sequence with these tokens.
+    """
+
+    def __init__(self, shape: StateShape, places: int, pending: int) -> None:
+        """``pending``: as for the states that are copied. Raises CapacityError if memory is short."""
+        self._copies = RecurrentStates(shape, places, pending)
+        self._free = list(range(places - 1, -1, -1))
+        self._held: OrderedDict[Key, Checkpoint] = OrderedDict()  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def save(
+        self,
+        states: RecurrentStates,
+        slot: int,
+        tokens: Sequence[int],
+        salt: str,
+        first: int,
+        rows: tuple[Any, ...],
+    ) -> bool:
+        """Copy the state of a slot, whose rows hold ``tokens``. Returns whether a copy is held now.
+
+        A state with numbers that are not finite is not copied. ``first``, ``rows``: as in ``Checkpoint``.
+        """
+        length, row = states.settled(slot), states.row(slot)
+        tail = tuple(tokens[length:])
+        if self._copies.places == 0 or length == 0:
+            return False
+        key = (length, prefix_digests(tokens, [length], salt)[0])
+        held = self._held.get(key)
+        if held is not None and len(held.tail) >= len(tail):
+            self._held.move_to_end(key)
+            return True
+        if not states.is_finite(row, len(tail)):
+            return False
+        place = self._place(key)
+        self._copies.copy(place, states, row, len(tail))
+        self._held[key] = Checkpoint(place, length, tail, first, rows)
+        return True
+
+    def _place(self, key: Key) -> int:
+        """A place for a copy: that of the copy with this key, a free one, or the least recently used one's."""
+        if key in self._held:
+            return self._held.pop(key).place
+        return self._free.pop() if self._free else self._held.popitem(last=False)[1].place
+
+    def find(self, tokens: Sequence[int], salt: str, rows: int) -> list[tuple[int, Checkpoint]]:
+        """Copies for a sequence of ``tokens``, and the lengths to which they serve it, longest first.
+
+        Never the last token, whose logits are due. ``rows``: the sequence's rows in the cache; a copy that would need
+        more rows than these and its own is left out.
+        """
+        limit = len(tokens) - 1
+        lengths = sorted({length for length, _ in self._held if length <= limit})
+        found: list[tuple[int, Checkpoint]] = []
+        for key in zip(lengths, prefix_digests(tokens, lengths, salt), strict=True):
+            held = self._held.get(key)
+            if held is not None and held.first <= rows:
+                found.append((held.length + _common(held.tail, tokens[held.length : limit]), held))
+        return sorted(found, key=lambda each: each[0], reverse=True)
+
+    def load(self, checkpoint: Checkpoint, states: RecurrentStates, slot: int, length: int) -> None:
+        """Give a slot the state of a copy that ``find`` found for ``length`` rows."""
+        states.copy(states.row(slot), self._copies, checkpoint.place, length - checkpoint.length)
+        states.assume(slot, checkpoint.length)
+        for key, held in self._held.items():
+            if held is checkpoint:
+                self._held.move_to_end(key)
+                return
+
+    def check(self) -> None:
+        """Raise AssertionError unless free + held == total."""
+        free, held, total = len(self._free), len(self._held), self._copies.places
+        places = {each.place for each in self._held.values()}
+        if free + held != total or len(places) != held or places & set(self._free):
+            raise AssertionError(f"copies of states are not conserved: {free} free + {held} held != {total} in total")
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    """The length of the longest common prefix."""
+    n = min(len(a), len(b))
+    return next((i for i in range(n) if a[i] != b[i]), n)

@@ -1,0 +1,122 @@
+"""A cache of keys and values with recurrent states: prefixes are reused where a copy of the state exists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from outrider.cache.checkpoints import Checkpoint, Checkpoints
+from outrider.cache.pool import Pool, Rows
+from outrider.cache.protocol import CacheSpec, KVCache
+from outrider.cache.states import RecurrentStates, StateShape
+
+
+class HybridCache:
+    """Rows of the attention layers, and states of the recurrent ones, slot by slot."""
+
+    def __init__(self, rows: KVCache, spec: CacheSpec, shape: StateShape, block: int) -> None:
+        """``block``: rows that ``rows`` shares together. Raises CapacityError if memory is short."""
+        self.rows, self._block = rows, block
+        self.states = RecurrentStates(shape, spec.slots, spec.pending)
+        self.checkpoints = Checkpoints(shape, spec.checkpoints if spec.prefix_reuse else 0, spec.pending)
+        self._slots: set[int] = set()
+
+    @property
+    def max_seq_len(self) -> int:
+        return self.rows.max_seq_len
+
+    @property
+    def pool(self) -> Pool:
+        return self.rows.pool
+
+    @property
+    def attachments(self) -> dict[int, object]:
+        return self.rows.attachments
+
+    def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
+        """As ``KVCache.allocate``; the prefix ends where a copy of the state exists."""
+        slot = self.rows.allocate(tokens, salt)
+        self.states.open(slot)
+        self._slots.add(slot)
+        found = self.checkpoints.find(tokens, salt, self.rows.length(slot))
+        if not any(self._restore(slot, length, checkpoint) for length, checkpoint in found):
+            self.rows.truncate_to(slot, 0)
+        return slot
+
+    def _restore(self, slot: int, length: int, checkpoint: Checkpoint) -> bool:
+        """Make a slot hold ``length`` rows of a copy; returns whether there was room for them."""
+        held = self.rows.length(slot)
+        if length > held:
+            if not self.rows.can_extend(slot, length - held):
+                return False
+            self.rows.extend(slot, length - held)
+            targets, first = self._row_numbers(slot, held, length), held - checkpoint.first
+            self.pool.write_rows(targets, [part[first : first + length - held] for part in checkpoint.rows])
+        self.rows.truncate_to(slot, length)
+        self.checkpoints.load(checkpoint, self.states, slot, length)
+        return True
+
+    def save_state(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
+        first = self.states.settled(slot) // self._block * self._block
+        rows = self.pool.read_rows(self._row_numbers(slot, first, len(tokens)))
+        self.checkpoints.save(self.states, slot, tokens, salt, first, rows)
+
+    def _row_numbers(self, slot: int, start: int, end: int) -> Rows:
+        """The pool's rows of positions ``start`` to ``end``."""
+        block, table = self.pool.block, self.rows.table(slot, end)
+        return self.pool.index([table[at // block] * block + at % block for at in range(start, end)])
+
+    def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
+        self.rows.publish_prefix(slot, tokens, salt)
+
+    def held_digests(self) -> list[bytes]:
+        return self.rows.held_digests()
+
+    def free(self, slot: int) -> None:
+        self.rows.free(slot)
+        self.states.close(slot)
+        self._slots.remove(slot)
+
+    def zero(self, slot: int) -> None:
+        """As ``KVCache.zero``. States need no zeros: a pass clears the state of a sequence without rows."""
+        self.rows.zero(slot)
+
+    def can_allocate(self) -> bool:
+        return self.rows.can_allocate()
+
+    def can_extend(self, slot: int, count: int) -> bool:
+        return self.rows.can_extend(slot, count)
+
+    def length(self, slot: int) -> int:
+        return self.rows.length(slot)
+
+    def extend(self, slot: int, count: int) -> None:
+        self.rows.extend(slot, count)
+
+    def write(self, layer: int, slot: int, start: int, k: Any, v: Any) -> None:
+        self.rows.write(layer, slot, start, k, v)
+
+    def read(self, layer: int, slot: int, rows: int) -> tuple[Any, Any]:
+        return self.rows.read(layer, slot, rows)
+
+    def table(self, slot: int, rows: int) -> list[int]:
+        return self.rows.table(slot, rows)
+
+    def truncate_to(self, slot: int, length: int) -> None:
+        """As ``KVCache.truncate_to``. Raises ValueError if the state holds more rows, unless ``length`` is 0."""
+        self.states.truncate_to(slot, length)
+        self.rows.truncate_to(slot, length)
+
+    def keep_path(self, slot: int, base: int, path: Sequence[int]) -> None:
+        self.states.keep_path(slot, base, path)
+        self.rows.keep_path(slot, base, path)
+
+    def free_tokens(self) -> int:
+        return self.rows.free_tokens()
+
+    def check(self) -> None:
+        self.rows.check()
+        self.checkpoints.check()
+        self.states.check_places(self._slots)
+        for slot in self._slots:
+            self.states.check(slot, self.rows.length(slot))
