@@ -17,8 +17,9 @@ from outrider.errors import ConfigError
 from outrider.models.adapters import row_adapters
 from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.models.config import ModelConfig
+from outrider.models.native_names import matrix_names, router_names, widest_mlp
 from outrider.models.native_passes import CacheView, address, check_status, int64s, norm_rows, span_structs
-from outrider.models.native_weights import NativeLayers, Packer, Stored, matrix_names, router_names
+from outrider.models.native_weights import NativeLayers, Packer, Stored
 from outrider.models.shard import Shard
 from outrider.native.context import current_context
 from outrider.native.identity import PackedPlace
@@ -69,6 +70,8 @@ class NativeLlamaModel:
             raise ConfigError(
                 f"head_dim={config.head_dim} is not supported on CPUs: use a model with at most 256, even"
             )
+        if shard is not None and (config.gated_attention or config.recurrent):
+            raise ConfigError(f"{config.family} cannot be split over processes: use tensor_parallel_size=1")
         self.config, self.target = config, target
         default = "float32" if target == "float32" else "bfloat16"
         self.cache_dtype = default if kv_cache_dtype == "auto" else kv_cache_dtype
@@ -98,7 +101,7 @@ class NativeLlamaModel:
             heads=config.num_heads if share is None else share.query_heads,
             kv_heads=config.num_kv_heads if share is None else share.key_heads,
             head_dim=config.head_dim,
-            inner=max(config.intermediate_size, config.experts.size if config.experts else 0),
+            inner=widest_mlp(config),
             positions=config.max_seq_len,
             activation=_ACTIVATIONS[config.activation],
             eps=config.rms_norm_eps,

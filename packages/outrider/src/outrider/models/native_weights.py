@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from outrider.models.config import ModelConfig
 from outrider.models.frequencies import inverse_frequencies, magnitudes
 from outrider.models.layer_kinds import kind_of, layer_kinds
 from outrider.models.native_passes import rotation_table
+from outrider.models.native_recurrent import SMALL_MATRICES, recurrent_struct
 from outrider.models.shard import ShardOf
 from outrider.native.context import loading_context
 from outrider.native.identity import PackedPlace
@@ -25,7 +26,7 @@ from outrider.native.structs import WeightStruct
 from outrider.native.weights import NativeWeight, StoredRows, packed_bias
 from outrider.verify.arrays import host
 
-__all__ = ["NativeLayers", "Packer", "Stored", "matrix_names", "router_names"]
+__all__ = ["NativeLayers", "Packer", "Stored"]
 
 _FLOATS = ("F32", "BF16")
 
@@ -53,21 +54,37 @@ class NativeLayers:
         return NormStruct(weight=self._packer.vector(f"{name}.weight").ctypes.data, bias=bias)
 
     def layer(self, i: int) -> LayerStruct:
-        c, name, parts = self._config, f"model.layers.{i}.", self._packer
-        attention, table = name + "self_attn.", self._tables[kind_of(c, i)]
-        norms = {f"{x}_norm": parts.vector(f"{attention}{x}_norm.weight").ctypes.data for x in "qk" if c.qk_norm}
+        c, name = self._config, f"model.layers.{i}."
+        return self.layer_named(name, i, recurrent=c.is_recurrent(i), sparse=c.is_sparse(i))
+
+    def layer_named(self, name: str, like: int, *, recurrent: bool = False, sparse: bool = False) -> LayerStruct:
+        """The layer whose weights' names begin with ``name``, which attends as the model's layer ``like`` does."""
         return LayerStruct(
-            q=parts.matrix(attention + "q_proj").struct,
-            k=parts.matrix(attention + "k_proj").struct,
-            v=parts.matrix(attention + "v_proj").struct,
-            out=parts.matrix(attention + "o_proj").struct,
-            rotations=None if table is None else table.ctypes.data,
-            window=c.window(i) or 0,
-            whole_qk_norm=c.whole_qk_norm,
-            **norms,
+            **(self._recurrent(name + "linear_attn.") if recurrent else self._attention(name + "self_attn.", like)),
             **self._layer_norms(name),
-            **(self._experts(name + "mlp.") if c.is_sparse(i) else {"mlp": self._mlp(name + "mlp.")}),
+            **(self._experts(name + "mlp.") if sparse else {"mlp": self._mlp(name + "mlp.")}),
         )
+
+    def _attention(self, name: str, like: int) -> dict[str, Any]:
+        c, parts, table = self._config, self._packer, self._tables[kind_of(self._config, like)]
+        norms = {f"{x}_norm": parts.vector(f"{name}{x}_norm.weight").ctypes.data for x in "qk" if c.qk_norm}
+        return {
+            "q": parts.matrix(name + "q_proj").struct,
+            "k": parts.matrix(name + "k_proj").struct,
+            "v": parts.matrix(name + "v_proj").struct,
+            "out": parts.matrix(name + "o_proj").struct,
+            "rotations": None if table is None else table.ctypes.data,
+            "window": c.window(like) or 0,
+            "whole_qk_norm": c.whole_qk_norm,
+            "gated": c.gated_attention,
+            **norms,
+        }
+
+    def _recurrent(self, name: str) -> dict[str, Any]:
+        assert self._config.recurrent is not None
+        struct = recurrent_struct(self._config.recurrent, name, self._packer.matrix, self._packer.numbers, self.held)
+        self.held.append(struct)
+        return {"recurrent": ctypes.addressof(struct)}
 
     def _layer_norms(self, name: str) -> dict[str, NormStruct]:
         found = {}
@@ -94,6 +111,7 @@ class NativeLayers:
         mlps = (MLPStruct * experts.count)(*(self._mlp(f"{name}experts.{e}.") for e in range(experts.count)))
         self.held.append(mlps)
         return {
+            **self._shared_expert(name),
             "experts": experts.count,
             "experts_used": experts.used,
             "normalised": experts.normalised,
@@ -101,21 +119,14 @@ class NativeLayers:
             "expert": ctypes.addressof(mlps),
         }
 
-
-def matrix_names(config: ModelConfig) -> Iterator[str]:
-    """The matrices of all layers, in the order in which a forward pass reads them; routers are not among them."""
-    parts = ("gate_proj", "up_proj", "down_proj") if config.gated else ("up_proj", "down_proj")
-    for i in range(config.num_layers):
-        name = f"model.layers.{i}."
-        yield from (f"{name}self_attn.{x}_proj" for x in "qkvo")
-        experts = range(config.experts.count) if config.experts is not None and config.is_sparse(i) else None
-        mlps = [name + "mlp"] if experts is None else [f"{name}mlp.experts.{e}" for e in experts]
-        yield from (f"{mlp}.{part}" for mlp in mlps for part in parts)
-
-
-def router_names(config: ModelConfig) -> Iterator[str]:
-    """The matrices that choose a layer's experts, of which every process has all outputs."""
-    return (f"model.layers.{i}.mlp.gate" for i in range(config.num_layers) if config.is_sparse(i))
+    def _shared_expert(self, name: str) -> dict[str, Any]:
+        experts = self._config.experts
+        if experts is None or not experts.shared_size:
+            return {}
+        mlp = self._mlp(name + "shared_expert.")
+        self.held.append(mlp)
+        gate = self._packer.vector(name + "shared_expert_gate.weight")  # [1, d]
+        return {"shared_expert": ctypes.addressof(mlp), "shared_expert_gate": gate.ctypes.data}
 
 
 def as_stored(weight: Any) -> StoredTensor:
@@ -172,10 +183,12 @@ class Packer:
         if outputs is not None:
             weight = _take_rows(weight, _rows(outputs))
         target: Target | None = "bfloat16" if self._target is None and weight.type in _FLOATS else self._target
+        if name.endswith(SMALL_MATRICES) and weight.type in _FLOATS:
+            target = "float32" if weight.type == "F32" else "bfloat16"  # as stored
         return Plan(weight, target)
 
     def _made(self, name: str, plan: Plan, outputs: range | None, panels: NDArray[np.uint8]) -> NativeWeight:
-        bias = self._numbers(f"{name}.bias") if f"{name}.bias" in self._weights else None
+        bias = self.numbers(f"{name}.bias") if f"{name}.bias" in self._weights else None
         if bias is not None and outputs is not None:
             bias = bias[_rows(outputs)]
         made = NativeWeight(plan.struct, panels, packed_bias(bias, int(plan.struct.outputs)), loading_context())
@@ -201,10 +214,10 @@ class Packer:
         return StoredRows(self._weights[f"{name}.weight"]) if self.in_file(name) else self.whole_matrix(name)
 
     def vector(self, name: str) -> NDArray[np.float32]:
-        self._vectors.append(self._numbers(name))
+        self._vectors.append(self.numbers(name))
         return self._vectors[-1]
 
-    def _numbers(self, name: str) -> NDArray[np.float32]:
+    def numbers(self, name: str) -> NDArray[np.float32]:
         return as_stored(self._weights[name]).numbers()
 
     @property

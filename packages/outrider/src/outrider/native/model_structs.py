@@ -17,9 +17,11 @@ __all__ = [
     "MLPStruct",
     "ModelStruct",
     "NormStruct",
+    "RecurrentStruct",
     "ShardStruct",
     "SharedStruct",
     "SpanStruct",
+    "StatesStruct",
     "TokenFound",
 ]
 
@@ -39,6 +41,17 @@ class NormStruct(ctypes.Structure):
 _NORMS = ("attention_norm", "mlp_norm", "attention_output_norm", "mlp_output_norm")
 
 
+class RecurrentStruct(ctypes.Structure):
+    """``outrider_recurrent``."""
+
+    _fields_ = (
+        *((name, WeightStruct) for name in ("qkv", "z", "a", "b", "out")),
+        *((name, ctypes.c_int32) for name in ("key_heads", "value_heads", "key_dim", "value_dim")),
+        *((name, ctypes.c_int32) for name in ("convolution", "tiled")),
+        *((name, ctypes.c_void_p) for name in ("taps", "decay", "dt_bias", "norm")),
+    )
+
+
 class LayerStruct(ctypes.Structure):
     """``outrider_layer``."""
 
@@ -48,9 +61,10 @@ class LayerStruct(ctypes.Structure):
         *((name, NormStruct) for name in _NORMS),
         *((name, ctypes.c_void_p) for name in ("q_norm", "k_norm", "rotations")),
         *((name, ctypes.c_int32) for name in ("window", "whole_qk_norm")),
-        *((name, ctypes.c_int32) for name in ("experts", "experts_used", "normalised", "reserved")),
+        *((name, ctypes.c_int32) for name in ("experts", "experts_used", "normalised", "gated")),
         ("router", WeightStruct),
-        *((name, ctypes.c_void_p) for name in ("expert", "embedding_norm")),
+        *((name, ctypes.c_void_p) for name in ("expert", "shared_expert", "shared_expert_gate")),
+        *((name, ctypes.c_void_p) for name in ("recurrent", "embedding_norm")),
     )
 
 
@@ -93,6 +107,16 @@ class SharedStruct(ctypes.Structure):
     )
 
 
+class StatesStruct(ctypes.Structure):
+    """``outrider_states``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("slots", "layers", "key_heads", "value_heads", "key_dim", "value_dim")),
+        *((name, ctypes.c_int32) for name in ("convolution", "pending")),
+        *((name, ctypes.c_void_p) for name in ("state", "inputs", "updates")),
+    )
+
+
 class CacheStruct(ctypes.Structure):
     """``outrider_cache``."""
 
@@ -100,7 +124,7 @@ class CacheStruct(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("type", "block")),
         ("rows", ctypes.c_int64),
         *((name, ctypes.c_int32) for name in ("layers", "kv_heads", "head_dim", "reserved")),
-        *((name, ctypes.c_void_p) for name in ("keys", "values", "key_scales", "value_scales")),
+        *((name, ctypes.c_void_p) for name in ("keys", "values", "key_scales", "value_scales", "states")),
     )
 
 
@@ -108,7 +132,8 @@ class SpanStruct(ctypes.Structure):
     """``outrider_span``."""
 
     _fields_ = (
-        *((name, ctypes.c_int32) for name in ("start", "count", "mask_rows", "mask_keys", "entries", "reserved")),
+        *((name, ctypes.c_int32) for name in ("start", "count", "mask_rows", "mask_keys", "entries")),
+        *((name, ctypes.c_int32) for name in ("slot", "settled", "kept")),
         *((name, ctypes.c_void_p) for name in ("table", "mask")),
     )
 

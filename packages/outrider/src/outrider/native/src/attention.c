@@ -58,6 +58,7 @@ static void write_rows(const attention_work *w, const struct attention_task *t, 
             const float *from = t->result + (int64_t)(r * t->group + g) * (2 + d);
             float share = 1.0f / from[1], *to = out + r * t->q_stride + (int64_t)g * d;
             for (int32_t i = 0; i < d; i++) to[i] = from[2 + i] * share;
+            if (w->f->gates) w->f->k->sigmoid_mul(d, to, w->f->gates + 2 * (to - w->f->work.attended) + d);
         }
     if (!w->reader) return;
     activations all = rows_of(&w->f->work.codes, w->f->work.attended, w->f->batch.asked->rows, c->all);

@@ -58,13 +58,16 @@ static int fits_layer(const local_model *m, const outrider_layer *l) {
     const float *vectors[] = {l->q_norm, l->k_norm, l->rotations, l->embedding_norm};
     for (int i = 0; i < 4; i++)
         if (!is_array_or_null(vectors[i], sizeof(float))) return 0;
-    int fine = is_product(&l->q, m->queries.count, wide) && is_product(&l->k, m->kv.count, wide) &&
+    if (m->whole->shard && (l->gated || l->shared_expert)) return 0;
+    int fine = is_product(&l->q, m->queries.count * (l->gated ? 2 : 1), wide) && is_product(&l->k, m->kv.count, wide) &&
                is_product(&l->v, m->kv.count, wide) && is_product(&l->out, m->hidden.count, m->queries.all) &&
                is_norm(&l->attention_norm) && is_norm(&l->mlp_norm) && is_norm(&l->attention_output_norm) &&
                is_norm(&l->mlp_output_norm) && l->window >= 0 && (!l->rotations || m->whole->head_dim % 2 == 0);
     if (!fine || !l->experts) return fine && fits_mlp(m, &l->mlp, &m->inner);
     return l->experts > 0 && l->experts <= MOST_WIDTH && l->experts_used >= 1 && l->experts_used <= l->experts &&
-           is_product(&l->router, l->experts, d) && is_array(l->expert, _Alignof(outrider_mlp));
+           is_product(&l->router, l->experts, d) && is_array(l->expert, _Alignof(outrider_mlp)) &&
+           is_array_or_null(l->shared_expert, _Alignof(outrider_mlp)) &&
+           is_array_or_null(l->shared_expert_gate, sizeof(float));
 }
 
 /* ---- A cache ---------------------------------------------------------------------------------------------------- */
@@ -120,7 +123,9 @@ static int fits_adapter(const local_model *m, int32_t layers, const outrider_low
         const outrider_low_rank *a = list + i;
         if (!a->rank) continue;
         int kind = (int)(i % OUTRIDER_ADAPTED);
-        if (a->rank < 0 || a->rank > MOST_RANK || a->inputs != inputs[kind] || a->outputs != outputs[kind]) return 0;
+        int64_t wide = kind == OUTRIDER_ADAPTED_Q && m->whole->layer[i / OUTRIDER_ADAPTED].gated ? 2 : 1;
+        if (a->rank < 0 || a->rank > MOST_RANK || a->inputs != inputs[kind] || a->outputs != outputs[kind] * wide)
+            return 0;
         if (!is_array(a->down, sizeof(float)) || !is_array(a->up, sizeof(float))) return 0;
     }
     return 1;

@@ -13,6 +13,7 @@
 #include "linear.h"
 
 #define FEW_COPIES 32
+#define SHARED (-1) /* in place of an expert's number: the one of all rows */
 #define LEAST_PANELS 8 /* of each expert's down: a jump in memory costs about as much as reading one */
 
 /* The row's most likely experts, the first of equals; their weights stay, and those of the others become 0. */
@@ -36,13 +37,22 @@ static int reads_codes(const outrider_mlp *mlp) { return is_quantised(&mlp->gate
 
 /* Codes for the experts of a row, unless the router has read them. */
 static void quantise_for(forward_ctx *f, const outrider_layer *l, int64_t row) {
+    int reads = l->shared_expert && reads_codes(l->shared_expert);
+    for (int32_t e = 0; !reads && e < l->experts; e++)
+        reads = f->work.chosen[row * l->experts + e] && reads_codes(l->expert + e);
+    if (!reads || is_quantised(&l->router)) return;
+    activations normed = rows_of(&f->work.codes, f->work.normed, f->batch.asked->rows, f->model.whole->hidden);
+    f->k->quantise(&normed, row, row + 1);
+}
+
+/* The weight of the shared expert for a row. */
+static void weigh_shared(forward_ctx *f, const outrider_layer *l, int64_t row) {
     int64_t d = f->model.whole->hidden;
-    for (int32_t e = 0; !is_quantised(&l->router) && e < l->experts; e++)
-        if (f->work.chosen[row * l->experts + e] && reads_codes(l->expert + e)) {
-            activations normed = rows_of(&f->work.codes, f->work.normed, f->batch.asked->rows, d);
-            f->k->quantise(&normed, row, row + 1);
-            return;
-        }
+    if (!l->shared_expert) return;
+    f->work.shared_weight[row] = 1;
+    if (!l->shared_expert_gate) return;
+    float gate = f->k->dot(d, f->work.normed + row * d, l->shared_expert_gate);
+    f->k->sigmoid_mul(1, f->work.shared_weight + row, &gate);
 }
 
 static void choose_rows(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
@@ -50,6 +60,7 @@ static void choose_rows(forward_ctx *f, const outrider_layer *l, int64_t first, 
         f->k->softmax(l->experts, f->work.router + r * l->experts);
         choose(l, f->work.router + r * l->experts, f->work.chosen + r * l->experts);
         quantise_for(f, l, r);
+        weigh_shared(f, l, r);
     }
 }
 
@@ -98,7 +109,7 @@ static void add_part(wave *v, int32_t expert, int64_t rows) {
     activations copies = rows_of(&w->expert_codes, w->expert_in, w->pairs, d);
     activations gated = rows_of(&w->gated, w->gate, w->pairs, all);
     w->parts[v->count++] = (mlp_rows){
-        .mlp = v->layer->expert + expert,
+        .mlp = expert == SHARED ? v->layer->shared_expert : v->layer->expert + expert,
         .in = together ? some_rows(&normed, row[0], rows) : some_rows(&copies, v->pairs, rows),
         .gated = some_rows(&gated, v->pairs, rows),
         .gate = w->gate + v->pairs * all,
@@ -112,6 +123,11 @@ static void add_part(wave *v, int32_t expert, int64_t rows) {
 
 /* ---- A wave ----------------------------------------------------------------------------------------------------- */
 
+static float weight_of(const wave *v, int32_t expert, int64_t row) {
+    const workspace *w = &v->f->work;
+    return expert == SHARED ? w->shared_weight[row] : w->router[row * v->layer->experts + expert];
+}
+
 /* Some outputs of an expert, by their rows' weights, to y. */
 static void add_outputs(const wave *v, const mlp_rows *p, int64_t first, int64_t last) {
     const forward_ctx *f = v->f;
@@ -120,7 +136,7 @@ static void add_outputs(const wave *v, const mlp_rows *p, int64_t first, int64_t
     float *out = local_columns(f->work.expert_out, c), *y = local_columns(f->work.y, c);
     f->k->linear(&p->mlp->down, &p->gated, first, last, out, c->all);
     for (int64_t r = 0; r < p->gated.rows; r++) {
-        float weight = f->work.router[p->row[r] * v->layer->experts + p->expert], *x = out + r * c->all;
+        float weight = weight_of(v, p->expert, p->row[r]), *x = out + r * c->all;
         for (int64_t j = from; j < to; j++) x[j] *= weight;
         f->k->add(to - from, y + p->row[r] * c->all + from, x + from);
     }
@@ -177,6 +193,27 @@ static columns inner_of(forward_ctx *f, const outrider_mlp *mlp) {
     return inner;
 }
 
+/* Whether a row goes through an expert. */
+static int goes_through(const forward_ctx *f, const outrider_layer *l, int64_t row, int32_t expert) {
+    return expert == SHARED || f->work.chosen[row * l->experts + expert];
+}
+
+/* Takes an expert's rows into the wave, or first runs those that are in it. */
+static void take_expert(wave *v, int32_t expert) {
+    forward_ctx *f = v->f;
+    const outrider_layer *l = v->layer;
+    int64_t rows = f->batch.asked->rows, count = 0;
+    for (int64_t r = 0; r < rows; r++) count += goes_through(f, l, r, expert);
+    if (!count) return;
+    columns inner = inner_of(f, expert == SHARED ? l->shared_expert : l->expert + expert);
+    if (v->pairs + count > f->work.pairs || inner.all != v->inner.all) run_wave(v);
+    v->inner = inner;
+    for (int64_t r = 0, at = v->pairs; r < rows; r++)
+        if (goes_through(f, l, r, expert)) f->work.pair_row[at++] = r;
+    if (f->status == OUTRIDER_OK) add_part(v, expert, count);
+}
+
+/* The shared expert comes last. */
 void run_experts(forward_ctx *f, const outrider_layer *l) {
     workspace *w = &f->work;
     int64_t rows = f->batch.asked->rows, d = f->model.whole->hidden;
@@ -185,16 +222,7 @@ void run_experts(forward_ctx *f, const outrider_layer *l) {
     run_rows(f, l, rows, choose_rows);
     memset(w->y, 0, (size_t)(rows * d) * sizeof(float));
     wave v = {.f = f, .layer = l};
-    for (int32_t i = 0; i < l->experts && f->status == OUTRIDER_OK; i++) {
-        int64_t count = 0;
-        for (int64_t r = 0; r < rows; r++) count += w->chosen[r * l->experts + i];
-        if (!count) continue;
-        columns inner = inner_of(f, l->expert + i);
-        if (v.pairs + count > w->pairs || inner.all != v.inner.all) run_wave(&v);
-        v.inner = inner;
-        for (int64_t r = 0, at = v.pairs; r < rows; r++)
-            if (w->chosen[r * l->experts + i]) w->pair_row[at++] = r;
-        if (f->status == OUTRIDER_OK) add_part(&v, i, count);
-    }
+    for (int32_t i = 0; i < l->experts && f->status == OUTRIDER_OK; i++) take_expert(&v, i);
+    if (l->shared_expert && f->status == OUTRIDER_OK) take_expert(&v, SHARED);
     if (f->status == OUTRIDER_OK) run_wave(&v);
 }

@@ -64,8 +64,10 @@ static void run_pass(forward_ctx *f) {
     const outrider_batch *b = f->batch.asked;
     const outrider_model *m = f->model.whole;
     run_items(&f->context->pool, b->rows, embed_item, f);
+    int32_t seen[2] = {0, 0}; /* layers that attend, and recurrent ones */
     copy_features(f, 0);
     for (int32_t i = 0; i < b->layers && f->status == OUTRIDER_OK; i++) {
+        f->ordinal = seen[m->layer[i].recurrent != NULL]++;
         run_layer(f, m->layer + i, i + 1 < b->layers ? m->layer + i + 1 : NULL);
         copy_features(f, i + 1);
     }

@@ -43,6 +43,10 @@ typedef struct {
     void (*gelu_mul)(int64_t width, float *gate, const float *up);
     /* x = cap * tanh(x * scale / cap) for one row. */
     void (*cap)(int64_t width, float *x, float scale, float cap);
+    /* x *= sigmoid(gate) for one row. */
+    void (*sigmoid_mul)(int64_t width, float *x, const float *gate);
+    /* The product of two rows. */
+    float (*dot)(int64_t width, const float *x, const float *y);
     /* Softmax of one row. */
     void (*softmax)(int64_t width, float *x);
     /* One head in place: normed if there is a weight, halves rotated by cosines and sines [2][head_dim / 2], if any. */

@@ -1,4 +1,6 @@
 /* One layer of a forward pass: linear layers, and between them work on rows. */
+#include <string.h>
+
 #include "forward.h"
 #include "linear.h"
 
@@ -56,13 +58,22 @@ static void write_row(const forward_ctx *f, int64_t layer, int64_t row, const fl
     f->k->store(c->type, c->kv_heads, c->head_dim, x, to, scales ? scales[layer] + row * c->kv_heads : NULL);
 }
 
+/* The queries of a gated layer's row, from between its gates. */
+static void copy_queries(const forward_ctx *f, int64_t r) {
+    int64_t width = f->model.queries.all, d = f->model.whole->head_dim;
+    const float *both = f->work.query_gates + r * 2 * width;
+    float *q = f->work.q + r * width;
+    for (int64_t i = 0; i < width; i += d) memcpy(q + i, both + 2 * i, (size_t)d * sizeof(float));
+}
+
 static void write_kv(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
     const columns *queries = &f->model.queries, *kv = &f->model.kv;
     const outrider_cache *c = f->batch.cache;
-    int64_t layer = l - f->model.whole->layer;
+    int64_t layer = f->ordinal;
     for (int64_t r = first; r < last; r++) {
         float *k = f->work.keys + r * kv->all, *v = f->work.values + r * kv->all;
         int64_t position = f->batch.asked->positions[r], row = f->batch.place[r];
+        if (l->gated) copy_queries(f, r);
         apply_rope(f, l, queries, l->q_norm, position, f->work.q + r * queries->all);
         apply_rope(f, l, kv, l->k_norm, position, k);
         write_row(f, layer, row, local_columns(k, kv), c->keys, c->key_scales);
@@ -144,7 +155,8 @@ static int has_whole_groups(const outrider_model *m) { return m->heads / m->kv_h
 static void run_attention_alone(forward_ctx *f, const outrider_layer *l) {
     int whole = f->model.whole->kv_heads && has_whole_groups(f->model.whole);
     set_window(&f->batch, l->window);
-    run_attention(f, (int32_t)(l - f->model.whole->layer), whole ? &l->out : NULL);
+    f->gates = l->gated ? f->work.query_gates : NULL;
+    run_attention(f, f->ordinal, whole ? &l->out : NULL);
     if (!whole) run_rows(f, l, f->batch.asked->rows, quantise_attended);
 }
 
@@ -153,9 +165,10 @@ static void run_attention_block(forward_ctx *f, const outrider_layer *l) {
     workspace *w = &f->work;
     int64_t rows = f->batch.asked->rows, d = f->model.whole->hidden;
     activations normed = rows_of(&w->codes, w->normed, rows, attention_inputs(f, l));
-    run_linear(f->context, &normed, 3, (product[]){to_columns(&l->q, w->q, queries), to_columns(&l->k, w->keys, kv),
-                                                   to_columns(&l->v, w->values, kv)});
-    run_adapters(f, l, OUTRIDER_ADAPTED_Q, d, w->normed, queries->all, w->q);
+    int64_t outputs = queries->all * (l->gated ? 2 : 1);
+    product q = l->gated ? (product){&l->q, w->query_gates, outputs} : to_columns(&l->q, w->q, queries);
+    run_linear(f->context, &normed, 3, (product[]){q, to_columns(&l->k, w->keys, kv), to_columns(&l->v, w->values, kv)});
+    run_adapters(f, l, OUTRIDER_ADAPTED_Q, d, w->normed, outputs, l->gated ? w->query_gates : w->q);
     run_adapters(f, l, OUTRIDER_ADAPTED_K, d, w->normed, kv->all, w->keys);
     run_adapters(f, l, OUTRIDER_ADAPTED_V, d, w->normed, kv->all, w->values);
     if (l->whole_qk_norm) {

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 13 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 14 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -127,8 +127,26 @@ typedef struct {
     const float *weight, *bias;
 } outrider_norm_weights;
 
+/* A recurrent layer (Gated DeltaNet, Yang et al. 2024), in place of a layer's attention. See docs/hybrid.md.
+ *
+ * The channels of a row are its queries and keys [key_heads, key_dim], and its values [value_heads, value_dim]. Value
+ * head h belongs to key head  h / (value_heads / key_heads). */
 typedef struct {
-    outrider_weight q, k, v, out;
+    outrider_weight qkv;  /* [channels, hidden] */
+    outrider_weight z;    /* [value_heads * value_dim, hidden]: the gate of the output */
+    outrider_weight a, b; /* [value_heads, hidden]: how much is kept, and how much is written */
+    outrider_weight out;  /* [hidden, value_heads * value_dim] */
+    int32_t key_heads, value_heads, key_dim, value_dim;
+    int32_t convolution; /* rows that a channel's convolution reads, 2 to 8 */
+    int32_t tiled;       /* value head h belongs to key head  h % key_heads  instead */
+    const float *taps;    /* [convolution][channels], the last of them for the row itself */
+    const float *decay;   /* [value_heads]: -exp(A_log) */
+    const float *dt_bias; /* [value_heads] */
+    const float *norm;    /* [value_dim] */
+} outrider_recurrent;
+
+typedef struct {
+    outrider_weight q, k, v, out; /* unused if the layer is recurrent */
     outrider_mlp mlp;                               /* unused if there are experts */
     outrider_norm_weights attention_norm, mlp_norm; /* of what a block reads */
     outrider_norm_weights attention_output_norm, mlp_output_norm; /* of what it adds */
@@ -138,9 +156,14 @@ typedef struct {
     int32_t whole_qk_norm;
     /* A mixture of experts: each row goes through the experts_used that the router likes best, weighted by its softmax;
      * normalised: the weights of those used sum to 1. */
-    int32_t experts, experts_used, normalised, reserved;
+    int32_t experts, experts_used, normalised;
+    int32_t gated; /* q has 2 * heads * head_dim outputs, of each head its query and then its gate: what the head has
+                      attended to is multiplied by the sigmoid of the gate */
     outrider_weight router;       /* [experts, hidden] */
     const outrider_mlp *expert;   /* [experts] */
+    const outrider_mlp *shared_expert; /* of every row, beside its experts; or NULL */
+    const float *shared_expert_gate;   /* [hidden]: its weight is the sigmoid of their product; NULL: 1 */
+    const outrider_recurrent *recurrent; /* NULL: the layer attends */
     const float *embedding_norm; /* [hidden], or NULL. With it attention reads the row's embedding, normed by it, and
                                     behind that the normed x: q, k and v have 2 * hidden inputs (EAGLE-3) */
 } outrider_layer;
@@ -201,7 +224,24 @@ typedef struct {
 
 enum outrider_cache_type { OUTRIDER_CACHE_F32 = 0, OUTRIDER_CACHE_BF16 = 1, OUTRIDER_CACHE_I8 = 2 };
 
-/* Rows of keys and values, [rows, kv_heads, head_dim] for each layer. 8-bit rows have a scale for each head. */
+/* Recurrent states of sequences, a slot each.
+ *
+ * A state holds the *settled* rows of its sequence. Rows behind them are *pending*: of these the slot keeps what it takes
+ * to apply them to the state, so that they can be dropped. See docs/hybrid.md. */
+typedef struct {
+    int32_t slots, layers; /* layers: the recurrent ones, in order */
+    int32_t key_heads, value_heads, key_dim, value_dim;
+    int32_t convolution;
+    int32_t pending;        /* rows of a slot, at most */
+    float *const *state;    /* [layers]: [slots][value_heads][key_dim][value_dim], of the settled rows */
+    float *const *inputs;   /* [layers]: [slots][convolution - 1 + pending][channels], of the convolution: those of the
+                               last settled rows, then those of the pending ones */
+    float *const *updates;  /* [layers]: [slots][pending][key_heads * key_dim + value_heads * value_dim + value_heads]:
+                               key, change of the value, and decay of the pending rows */
+} outrider_states;
+
+/* Rows of keys and values, [rows, kv_heads, head_dim] for each layer that attends, in order. 8-bit rows have a scale for
+ * each head. */
 typedef struct {
     int32_t type;
     int32_t block; /* rows that one entry of a sequence's table stands for */
@@ -210,6 +250,7 @@ typedef struct {
     void *const *keys;   /* [layers] */
     void *const *values; /* [layers] */
     float *const *key_scales, *const *value_scales; /* [layers]: [rows, kv_heads], or NULL */
+    const outrider_states *states; /* NULL: there are none */
 } outrider_cache;
 
 /* ---- A forward pass ------------------------------------------------------------------------------------------- */
@@ -220,11 +261,18 @@ typedef struct {
  * that takes, or more.
  * Without a mask rows are causal. With one, the sequence's last mask_rows rows see, of its last mask_keys rows, those
  * marked, and all rows before these.
+ *
+ * Where layers are recurrent: the slot's state holds ``settled`` rows, and rows settled .. start - 1 are pending. These
+ * and the first ``kept`` new rows are settled by the pass, for good; new rows behind those are pending ones from then
+ * on, of which there is room for ``pending``. A row's parent is the last marked row before it; every path goes over all
+ * rows before ``start``, and the kept rows are a chain. At start 0 with nothing settled the state is cleared. Each
+ * sequence of a batch has a slot of its own.
  */
 typedef struct {
     int32_t start, count;
     int32_t mask_rows, mask_keys;
-    int32_t entries, reserved;
+    int32_t entries;
+    int32_t slot, settled, kept;
     const int32_t *table; /* [entries] */
     const uint8_t *mask; /* [mask_rows, mask_keys], 1: seen; or NULL */
 } outrider_span;

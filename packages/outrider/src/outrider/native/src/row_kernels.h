@@ -56,6 +56,25 @@ static void cap(int64_t width, float *x, float scale, float most) {
     }
 }
 
+/* 1 / (1 + exp(-g)), as silu has it. */
+static void sigmoid_mul(int64_t width, float *x, const float *gate) {
+    vec one = vec_set(1.0f), zero = vec_set(0), least = vec_set(-88.0f);
+    for (int64_t i = 0; i < width; i += LANES) {
+        int n = lanes_left(width, i);
+        vec g = vec_max(least, vec_load_some(gate + i, n)); /* NaN stays: see vec_max */
+        vec_store_some(x + i, vec_div(vec_load_some(x + i, n), vec_add(one, vec_exp(vec_sub(zero, g)))), n);
+    }
+}
+
+static float dot(int64_t width, const float *x, const float *y) {
+    vec sum = vec_set(0);
+    for (int64_t i = 0; i < width; i += LANES) {
+        int n = lanes_left(width, i);
+        sum = vec_fma(vec_load_some(x + i, n), vec_load_some(y + i, n), sum);
+    }
+    return sum_lanes(sum);
+}
+
 /* Lanes beyond the row are zeros when they are read: they must neither be the largest nor be added. */
 static void softmax(int64_t width, float *x) {
     float most = x[0];
@@ -140,4 +159,4 @@ static void store(int32_t type, int64_t kv_heads, int64_t head_dim, const float 
             store_i8(head_dim, x + h * head_dim, (int8_t *)row + h * head_dim, scales + h);
 }
 
-#define ROW_KERNELS norm, layer_norm, add, silu_mul, gelu_mul, cap, softmax, rotate, store
+#define ROW_KERNELS norm, layer_norm, add, silu_mul, gelu_mul, cap, sigmoid_mul, dot, softmax, rotate, store

@@ -15,6 +15,12 @@ static int reads_embeddings(const outrider_model *m) {
     return 0;
 }
 
+static int has_gates(const outrider_model *m) {
+    for (int32_t i = 0; i < m->layers; i++)
+        if (m->layer[i].gated) return 1;
+    return 0;
+}
+
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -29,6 +35,7 @@ static void count_experts(const outrider_model *m, int64_t *experts, int64_t *us
 static void take_experts(arena *a, workspace *w, int64_t experts, int64_t rows, int64_t d) {
     w->router = take(a, rows * experts, sizeof(float));
     w->chosen = take(a, rows * experts, sizeof *w->chosen);
+    w->shared_weight = take(a, rows, sizeof(float));
     w->pair_row = take(a, w->pairs, sizeof *w->pair_row);
     w->expert_in = take(a, w->pairs * d, sizeof(float));
     w->expert_codes = take_codes(a, w->pairs, d);
@@ -47,6 +54,7 @@ void take_workspace(arena *a, workspace *w, const local_model *m, int64_t rows, 
     w->y = take(a, rows * d, sizeof(float));
     w->q = take(a, rows * width, sizeof(float));
     w->attended = take(a, rows * width, sizeof(float));
+    w->query_gates = take(a, has_gates(m->whole) ? rows * 2 * width : 0, sizeof(float));
     w->keys = take(a, rows * m->kv.all, sizeof(float));
     w->values = take(a, rows * m->kv.all, sizeof(float));
     w->gate = take(a, w->pairs * inner, sizeof(float));

@@ -16,6 +16,7 @@ typedef struct {
 typedef struct {
     float *x, *normed, *y;    /* [rows, hidden]; x: the residual stream */
     float *q, *attended;      /* [rows, heads * head_dim] */
+    float *query_gates;       /* [rows, heads, 2, head_dim], of gated layers: queries, and gates of attended */
     float *keys, *values;     /* [rows, kv_heads * head_dim] */
     float *gate, *up;         /* [rows, inner]; or of an expert and a row: [pairs, inner] */
     act_codes codes, gated;   /* of what linear layers read, and of what the last one of an MLP does, as gate */
@@ -23,6 +24,7 @@ typedef struct {
     int64_t pairs;            /* of an expert and a row that are computed at once, at most */
     float *router;            /* [rows, experts]: weights of the experts; 0 of those not used */
     uint8_t *chosen;          /* [rows, experts] */
+    float *shared_weight;     /* [rows]: of the shared expert */
     int64_t *pair_row;        /* [pairs] */
     float *expert_in;         /* [pairs, hidden], and their codes */
     act_codes expert_codes;

@@ -1,0 +1,39 @@
+"""Names of a model's matrices, and the sizes of its MLPs, for the native library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outrider.models.config import ModelConfig
+from outrider.models.native_recurrent import RECURRENT_MATRICES
+
+__all__ = ["layer_matrices", "matrix_names", "router_names", "widest_mlp"]
+
+
+def matrix_names(config: ModelConfig) -> Iterator[str]:
+    """The matrices of all layers, in the order in which a forward pass reads them; routers are not among them."""
+    for i in range(config.num_layers):
+        yield from layer_matrices(config, f"model.layers.{i}.", config.is_recurrent(i), config.is_sparse(i))
+
+
+def layer_matrices(config: ModelConfig, name: str, recurrent: bool = False, sparse: bool = False) -> Iterator[str]:
+    """The matrices of a layer whose weights' names begin with ``name``, but its router."""
+    mixer = [f"linear_attn.{x}" for x in RECURRENT_MATRICES] if recurrent else [f"self_attn.{x}_proj" for x in "qkvo"]
+    yield from (name + matrix for matrix in mixer)
+    parts = ("gate_proj", "up_proj", "down_proj") if config.gated else ("up_proj", "down_proj")
+    mlps = ["mlp"]
+    if config.experts is not None and sparse:
+        mlps = [f"mlp.experts.{e}" for e in range(config.experts.count)]
+        mlps += ["mlp.shared_expert"] if config.experts.shared_size else []
+    yield from (f"{name}{mlp}.{part}" for mlp in mlps for part in parts)
+
+
+def widest_mlp(config: ModelConfig) -> int:
+    """The largest intermediate size of a layer's MLP, or of an expert."""
+    experts = config.experts
+    return max(config.intermediate_size, *((experts.size, experts.shared_size) if experts else (0,)))
+
+
+def router_names(config: ModelConfig) -> Iterator[str]:
+    """The matrices that choose a layer's experts, of which every process has all outputs."""
+    return (f"model.layers.{i}.mlp.gate" for i in range(config.num_layers) if config.is_sparse(i))
