@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from outrider.native.cores import physical_cores, processor_quota, usable_cores
+from outrider.native.cores import physical_cores, usable_cores
+from outrider.utils.control_groups import processor_quota
 
 
 def machine(root: Path, siblings: dict[int, str], files: dict[str, str] | None = None) -> Path:

@@ -12,9 +12,9 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-__all__ = ["physical_cores", "processor_quota", "usable_cores"]
+from outrider.utils.control_groups import ROOT, processor_quota, read_text
 
-ROOT = Path("/")
+__all__ = ["physical_cores", "usable_cores"]
 
 
 def usable_cores(allowed: Collection[int] | None = None, root: Path = ROOT) -> int:
@@ -33,48 +33,9 @@ def physical_cores(allowed: Collection[int] | None = None, root: Path = ROOT) ->
     return len({_siblings(cpu, root) for cpu in allowed})
 
 
-def processor_quota(root: Path = ROOT) -> float | None:
-    """Processors whose time this process's control groups grant, such as 1.5; None without a limit."""
-    found = [_quota_of(folder) for folder in _control_groups(root)]
-    return min((quota for quota in found if quota is not None), default=None)
-
-
 def _siblings(cpu: int, root: Path) -> str:
     topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
     for name in ("core_cpus_list", "thread_siblings_list"):  # the second is the name before Linux 5.3
-        if siblings := _read(topology / name):
+        if siblings := read_text(topology / name):
             return siblings
     return str(cpu)
-
-
-def _control_groups(root: Path) -> list[Path]:
-    """Folders of this process's control groups and all above them, of version 2 and of version 1's ``cpu``."""
-    found = []
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if number == "0":
-            mounts = [root / "sys/fs/cgroup"]
-        elif "cpu" in controllers.split(","):
-            mounts = [root / "sys/fs/cgroup" / name for name in (controllers, "cpu")]
-        else:
-            continue
-        inner = Path(path.lstrip("/"))
-        found += [mount / part for mount in mounts for part in (inner, *inner.parents)]
-    return found
-
-
-def _quota_of(folder: Path) -> float | None:
-    quota, _, period = _read(folder / "cpu.max").partition(" ")
-    if not quota:
-        quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
-    if not quota.isdigit() or not period.isdigit() or not int(period):
-        return None  # "max", or -1: no limit
-    return int(quota) / int(period)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""

@@ -6,16 +6,24 @@ import os
 import time
 from pathlib import Path
 
+from outrider.utils.control_groups import ROOT, memory_left, read_text
+
 __all__ = ["available_memory", "read_rate"]
 
 
-def available_memory() -> int:
-    """Bytes that can be used now without swapping: free ones, and those that hold nothing but copies of files."""
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
+def available_memory(root: Path = ROOT) -> int:
+    """Bytes that can be used now without swapping: free ones, and those that hold nothing but copies of files.
+
+    In a container no more than its control groups still grant. ``root``: where ``/proc`` and ``/sys`` are.
+    """
+    machine, left = _of_the_machine(root), memory_left(root)
+    return machine if left is None else min(machine, left)
+
+
+def _of_the_machine(root: Path) -> int:
+    for line in read_text(root / "proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 

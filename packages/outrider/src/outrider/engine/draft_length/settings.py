@@ -12,8 +12,8 @@ class DraftLengthSettings:
     loss_share: float = 0.02
     """Share of the decoded tokens' time that drafting may lose. Larger: losing sources are tried more often."""
     credit: float = 8.0
-    """Plain tokens (see ``net_loss``) that a source may lose in a domain, and the most that an account holds. Larger: bolder drafts, and
-    a source that begins to lose is given up later."""
+    """Plain tokens (see ``net_loss``) that a source may lose in a domain, and the most that an account holds. Larger:
+    bolder drafts, and a source that begins to lose is given up later."""
     lent: float = 0.25
     """Share of the credit left to its class that a new request may lose. Larger: bolder first drafts."""
     at_once: float = 0.5
