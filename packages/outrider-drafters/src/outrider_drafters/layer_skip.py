@@ -22,6 +22,11 @@ def build(context: DrafterContext) -> Drafter:
         ConfigError: ``draft_layers`` exceeds the target's layers, or the target cannot run its first layers alone.
     """
     target, cache = context.require_target()
+    if cache.states is not None:
+        raise ConfigError(
+            f"draft='layer_skip' runs the target's first layers alone, which the recurrent layers of "
+            f"{target.config.family} do not allow: use another source"
+        )
     if str(getattr(target, "implementation", "")).startswith("transformers"):
         raise ConfigError(
             f"draft='layer_skip' runs the target's first layers, and {target.config.family} runs through "

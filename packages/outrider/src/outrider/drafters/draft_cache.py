@@ -24,6 +24,7 @@ class CachedSequence:
     slot: int
     cached: list[int] = field(default_factory=list)  # the tokens of the rows
     users: int = 0  # draft sources that use these rows
+    committed: int = 0  # first rows that will never be dropped: recurrent states take them in for good
 
 
 class DraftModel:
@@ -80,7 +81,9 @@ class DraftModel:
 
     def truncate(self, sequence: CachedSequence, tokens: Sequence[int], most: int) -> None:
         """Drop the rows beyond the common prefix of the cached tokens and ``tokens``, and beyond ``most`` rows."""
-        kept = min(_common_prefix(sequence.cached, tokens), most)
+        kept, states = min(_common_prefix(sequence.cached, tokens), most), self.cache.states
+        if states is not None and kept < states.settled(sequence.slot):
+            kept = 0  # a recurrent state cannot go back: the text is read again
         self.cache.truncate_to(sequence.slot, kept)
         del sequence.cached[kept:]
 
@@ -133,7 +136,8 @@ class DraftModel:
         feeds: list[Feed] = []
         for sequence, tokens, scored in work:
             start = len(sequence.cached)
-            feeds.append(Feed(sequence.slot, start, tokens, range(start, start + len(tokens)), scored=scored))
+            positions, kept = range(start, start + len(tokens)), min(sequence.committed - start, len(tokens))
+            feeds.append(Feed(sequence.slot, start, tokens, positions, scored=scored, kept=max(-1, kept)))
             sequence.cached += tokens
         return self.run(feeds)
 

@@ -10,6 +10,7 @@ from outrider.drafters.context import DrafterContext
 from outrider.drafters.cost import DraftingCost, time_drafts
 from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
+from outrider.errors import ConfigError
 from outrider.verify.arrays import Array
 from outrider.verify.draft import Draft
 
@@ -68,10 +69,13 @@ def pending_drafts(model: DraftModel, requests: Sequence[RequestView], budgets: 
     The cache never keeps the last token, which is always fed for its logits.
     """
     pending: list[PendingDraft] = []
+    if model.cache.states is not None and any(request.speculation.tree is not None for request in requests):
+        raise ConfigError("a draft model with recurrent layers drafts chains alone: leave out tree")
     for request, budget in zip(requests, budgets, strict=True):
         nodes = min(budget, model.remaining_context(len(request.tokens)))
         if nodes > 0:
             sequence = model.sequences[request.id]
+            sequence.committed = len(request.tokens) - 1
             model.truncate(sequence, request.tokens, len(request.tokens) - 1)
             pending.append(PendingDraft(request, sequence.slot, nodes, model.vocab_size))
     return pending

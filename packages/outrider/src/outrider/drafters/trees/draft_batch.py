@@ -26,6 +26,7 @@ class Feed:
     mask: NDArray[np.bool_] | None = None  # as in ``Span``
     scored: int = 1  # the number of last tokens that need logits
     above: Sequence[int] = ()  # the draft row of each node's parent; -1: the request's last token
+    kept: int = -1  # as in ``Span``: by default all rows can be dropped
 
 
 def run(model: Model, cache: KVCache, feeds: Sequence[Feed], layers: int | None = None) -> list[Array]:
@@ -38,6 +39,5 @@ def run(model: Model, cache: KVCache, feeds: Sequence[Feed], layers: int | None 
 
 def _input(feed: Feed) -> SequenceInput:
     count = len(feed.tokens)
-    return SequenceInput(
-        feed.slot, feed.start, feed.tokens, feed.positions, range(count - feed.scored, count), feed.mask
-    )
+    scored = range(count - feed.scored, count)
+    return SequenceInput(feed.slot, feed.start, feed.tokens, feed.positions, scored, feed.mask, kept=feed.kept)
