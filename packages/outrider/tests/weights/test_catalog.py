@@ -12,19 +12,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
+import numpy as np
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 from huggingface_hub.utils._paths import filter_repo_objects
+from numpy.typing import NDArray
 
 from outrider.errors import DownloadError, ModelFormatError, ModelNotFoundError
+from outrider.native.library import library
+from outrider.native.pieces import checksum
 from outrider.weights.folder import open_checkpoint
-from outrider.weights.hub import catalog
+from outrider.weights.hub import catalog, checksums
 from outrider.weights.hub.builtin import BUILTINS, pull
 from outrider.weights.hub.catalog import gguf_folder, resolve
 from outrider.weights.hub.downloads import parse_hub_ref
+from outrider.weights.hub.manifest import check_files
 from outrider.weights.hub.removal import remove
 from tests.weights.files import write_folder, write_gguf
 from tests.weights.registry import Registry, two_part_gguf
+
+with_library = pytest.mark.skipif(library() is None, reason="no native library")
 
 
 @pytest.fixture(autouse=True)
@@ -313,11 +320,10 @@ def test_a_gguf_file_of_the_hub_is_removed_with_what_was_made_of_it(
     assert not folder.exists()
 
 
+@with_library
 def test_a_gguf_file_is_read_once_to_prepare_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_gguf(tmp_path / "m.gguf")
-    size, read = (tmp_path / "m.gguf").stat().st_size, list[int]()
-    whole = hashlib.sha256((tmp_path / "m.gguf").read_bytes()).hexdigest()
-    original = hashlib.sha256
+    hashed, summed, original = list[int](), list[int](), hashlib.sha256
 
     class Counting:
         """A digest that counts the bytes it is given."""
@@ -327,12 +333,42 @@ def test_a_gguf_file_is_read_once_to_prepare_it(tmp_path: Path, monkeypatch: pyt
             self.hexdigest = self._digest.hexdigest
 
         def update(self, block: bytes) -> None:
-            read.append(len(block))
+            hashed.append(len(block))
             self._digest.update(block)
 
-    monkeypatch.setattr("outrider.weights.hub.manifest.hashlib", SimpleNamespace(sha256=Counting))
+    def counting(data: NDArray[np.uint8]) -> int:
+        summed.append(len(data))
+        return checksum(data)
+
+    monkeypatch.setattr(checksums, "hashlib", SimpleNamespace(sha256=Counting))
+    monkeypatch.setattr(checksums, "checksum", counting)
     folder = resolve(str(tmp_path / "m.gguf"))
+    head = min(1 << 20, (tmp_path / "m.gguf").stat().st_size)
     others = sum(path.stat().st_size for path in folder.iterdir() if path.name not in ("model.gguf", "outrider.json"))
-    assert sum(read) == 2 * size + others  # to tell a changed file (its first megabyte), and for the manifest
-    written = json.loads((folder / "outrider.json").read_text())
-    assert written["source"]["sha256"] == written["files"]["model.gguf"]["sha256"] == whole
+    assert sum(hashed) == head + others + 8 * len(summed) + 8  # the first megabyte tells a changed file
+    assert sum(summed) == (tmp_path / "m.gguf").stat().st_size
+
+
+@with_library
+@pytest.mark.parametrize("place", [0, 1 << 20, (32 << 20) - 1, 32 << 20, (70 << 20) + 5])
+def test_a_checksum_tells_any_changed_byte_of_a_large_file(place: int, tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    content = np.arange((70 << 20) + 6, dtype=np.uint32).astype(np.uint8)
+    content.tofile(path)
+    whole = checksums.checksum_of(path)
+    assert checksums.checksum_of(path) == whole
+    content[place] ^= 1
+    content.tofile(path)
+    assert checksums.checksum_of(path) != whole
+    content[place] ^= 1
+    content[:-1].tofile(path)
+    assert checksums.checksum_of(path) != whole
+
+
+def test_without_the_native_library_large_files_have_a_sha256(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_gguf(tmp_path / "m.gguf")
+    whole = hashlib.sha256((tmp_path / "m.gguf").read_bytes()).hexdigest()
+    monkeypatch.setattr(checksums, "library", lambda: None)
+    folder = resolve(str(tmp_path / "m.gguf"))
+    assert json.loads((folder / "outrider.json").read_text())["files"]["model.gguf"]["sha256"] == whole
+    assert check_files(folder, full=True) == 5

@@ -16,14 +16,15 @@ from outrider.utils.progress import progress_bar
 from outrider.utils.suggest import close_to
 from outrider.utils.user_cache import building, cache_root, locked
 from outrider.weights.folder import GGUF_WEIGHTS, PICKLE_SUFFIXES, has_weights, refuse_pickles
-from outrider.weights.gguf.shards import first_shard, gguf_files
+from outrider.weights.gguf.shards import first_shard, gguf_files, shard_name
 from outrider.weights.hub.builtin import BUILTINS, pull
+from outrider.weights.hub.checksums import large_file_digest, sha256_of
 from outrider.weights.hub.downloads import TOWERS, HubRef, download, download_gguf, parse_hub_ref
-from outrider.weights.hub.manifest import check_files, read_source, sha256_of, write_manifest
+from outrider.weights.hub.manifest import Digest, check_files, is_as_written, read_source, write_manifest
 
 _OLLAMA_NAME = re.compile(r"[\w.-]+:[\w.-]+")
 _CONVERSION = 1  # raised when other files are made of a GGUF file, so that older folders are made anew
-_HEAD = 1 << 20  # bytes of a GGUF file compared at every start; a conversion hashes the whole file
+_HEAD = 1 << 20  # bytes of a GGUF file compared at every start; a conversion takes a checksum of the whole file
 
 
 def resolve(ref: str, *, progress: bool = False, verify: bool = False) -> Path:
@@ -147,7 +148,7 @@ def _convert(gguf: Path, folder: Path, found: dict[str, Any], progress: bool) ->
     with building(folder) as fresh:
         convert_gguf(gguf, fresh, progress=progress)
         digests = _digests(gguf, progress=progress)
-        write_manifest(fresh, found | {"sha256": " ".join(digests.values())}, digests)
+        write_manifest(fresh, found, digests)
 
 
 def _identity(gguf: Path) -> dict[str, Any]:
@@ -161,11 +162,11 @@ def _identity_of_file(file: Path) -> dict[str, Any]:
     return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "head_sha256": head}
 
 
-def _digests(gguf: Path, *, progress: bool = False) -> dict[Path, str]:
-    """The digest of each file of a model."""
+def _digests(gguf: Path, *, progress: bool = False) -> dict[Path, Digest]:
+    """A digest of each file of a model."""
     files = gguf_files(gguf)
     with progress_bar(f"reading {gguf.name}", sum(file.stat().st_size for file in files), show=progress) as advance:
-        return {file: sha256_of(file, advance) for file in files}
+        return {file: large_file_digest(file, advance) for file in files}
 
 
 def _is_current(folder: Path, found: dict[str, Any]) -> bool:
@@ -178,4 +179,7 @@ def _is_intact(folder: Path, gguf: Path) -> bool:
         check_files(folder, full=True)
     except ModelFormatError:
         return False
-    return (read_source(folder) or {}).get("sha256") == " ".join(_digests(gguf).values())
+    files = gguf_files(gguf)
+    names = [shard_name(Path(GGUF_WEIGHTS).stem, place, len(files)) for place in range(len(files))]
+    copies = [(name, file) for name, file in zip(names, files, strict=True) if not file.samefile(folder / name)]
+    return all(is_as_written(folder, name, file) for name, file in copies)

@@ -13,9 +13,10 @@ from outrider.utils.user_cache import cache_root
 from outrider.weights.families.elsewhere import family_extension, other_family
 from outrider.weights.files.safetensors import read_header
 from outrider.weights.folder import gguf_weights, open_checkpoint
-from outrider.weights.gguf.shards import read_gguf
+from outrider.weights.gguf.shards import gguf_files, read_gguf
 from outrider.weights.hub.builtin import BUILTINS, BuiltIn, folder_of, is_pulled
 from outrider.weights.hub.catalog import resolve
+from outrider.weights.hub.checksums import sha256_of
 from outrider.weights.hub.manifest import MANIFEST, check_files, read_source
 from outrider.weights.packed import packed_models, packed_size
 
@@ -51,7 +52,9 @@ def describe(ref: str, *, verify: bool = False) -> dict[str, Any]:
     """Everything ``outrider models info`` shows. A built-in model is not pulled for it.
 
     ``verify`` compares every byte of a converted model with its manifest; the entry ``verified`` names the
-    comparison. Raises as ``resolve``, and ``ModelFormatError`` naming the file that differs.
+    comparison, and ``sha256`` is that of each GGUF file.
+
+    Raises as ``resolve``, and ``ModelFormatError`` naming the file that differs.
     """
     known = BUILTINS.get(ref)
     facts = _catalogued(known) if known is not None else {"name": ref, "about": None, "licence": None, "sha256": None}
@@ -88,6 +91,8 @@ def describe(ref: str, *, verify: bool = False) -> dict[str, Any]:
         has_manifest = (folder / MANIFEST).exists()
         count = check_files(folder, full=True) if has_manifest else 0
         facts["verified"] = f"every byte of {count} files" if has_manifest else "headers and shapes (no manifest)"
+        if facts["sha256"] is None and (gguf := gguf_weights(folder)) is not None:
+            facts["sha256"] = " ".join(map(sha256_of, gguf_files(gguf)))
     return facts
 
 

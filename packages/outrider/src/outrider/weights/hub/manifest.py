@@ -1,49 +1,48 @@
-"""``outrider.json``: the origin of a converted folder, and the digest of every file in it."""
+"""``outrider.json``: the origin of a converted folder, and a digest of every file in it.
+
+That is SHA-256 of small files, which are compared at every start, and a checksum of the weights' files.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from outrider.errors import ModelFormatError
 from outrider.utils.json_files import read_json_object
+from outrider.weights.hub.checksums import CHECKSUM, SHA256, checksum_of, large_file_digest, sha256_of
 from outrider.weights.hub.convert_tokenizer import write_json
 
 MANIFEST = "outrider.json"
 _FORMAT = 3  # raised when conversion changes, so that older folders are made anew
-_BLOCK = 1 << 20
 _WEIGHTS = (".gguf", ".safetensors")
-_NO_LINKS: Mapping[Path, str] = MappingProxyType({})
+Digest = tuple[str, str]
+"""Its kind, and its hexadecimal digits."""
+_NO_LINKS: Mapping[Path, Digest] = MappingProxyType({})
 
 
-def sha256_of(path: Path, on_bytes: Callable[[int], None] = lambda _: None, *, stop: int | None = None) -> str:
-    """The hexadecimal SHA-256 of a file, or of its first ``stop`` bytes."""
-    digest = hashlib.sha256()
-    left = path.stat().st_size if stop is None else stop
-    with path.open("rb") as file:
-        while left and (block := file.read(min(_BLOCK, left))):
-            digest.update(block)
-            left -= len(block)
-            on_bytes(len(block))
-    return digest.hexdigest()
-
-
-def write_manifest(folder: Path, source: dict[str, Any], links: Mapping[Path, str] = _NO_LINKS) -> None:
+def write_manifest(folder: Path, source: dict[str, Any], links: Mapping[Path, Digest] = _NO_LINKS) -> None:
     """Record ``source`` and every file of ``folder``, and make sure that they are on the disk.
 
-    ``links``: digests by files that the folder may have a hard link of, which is not read again.
+    ``links``: digests by files that the folder may have a hard link of, which is neither read again nor waited for: a
+    file that has just been downloaded may take the disk a minute.
     """
     files = {}
     for path in sorted(folder.iterdir()):
-        known = [digest for linked, digest in links.items() if linked.samefile(path)]
-        files[path.name] = {"size": path.stat().st_size, "sha256": known[0] if known else sha256_of(path)}
-        with path.open("rb") as file:
-            os.fsync(file.fileno())  # or a power cut could leave a folder of the right sizes and no content
+        linked = next((digest for file, digest in links.items() if file.samefile(path)), None)
+        kind, digest = linked or _digest(path)
+        files[path.name] = {"size": path.stat().st_size, kind: digest}
+        if linked is None:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())  # or a power cut could leave a folder of the right sizes and no content
     write_json(folder / MANIFEST, {"format": _FORMAT, "source": source, "files": files})
+
+
+def _digest(path: Path) -> Digest:
+    return large_file_digest(path) if path.suffix in _WEIGHTS else (SHA256, sha256_of(path))
 
 
 def read_source(folder: Path) -> dict[str, Any] | None:
@@ -64,7 +63,8 @@ def check_files(folder: Path, *, full: bool) -> int:
 
     That is sizes, and the bytes of all but the weights; with ``full``, of those too.
 
-    Raises ``ModelFormatError`` naming the first file that differs.
+    Raises ``ModelFormatError`` naming the first file that differs, and ``ConfigError`` where the native library, which
+    took the checksums, is no longer there.
     """
     manifest = read_json_object(folder / MANIFEST)
     files = manifest.get("files")
@@ -72,10 +72,24 @@ def check_files(folder: Path, *, full: bool) -> int:
         raise ModelFormatError(f"{folder / MANIFEST} is from another version: pull the model again")
     for name, entry in files.items():
         path = folder / name
-        size, digest = (entry.get("size"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
+        entry = entry if isinstance(entry, dict) else {}
+        size = entry.get("size")
         found = path.stat().st_size if path.is_file() else None
         if found is None or found != size:
             raise ModelFormatError(f"{path} has {found} bytes, {size} were written: pull the model again")
-        if (full or path.suffix not in _WEIGHTS) and sha256_of(path) != digest:
-            raise ModelFormatError(f"{path} is not what was written (SHA-256 differs): pull the model again")
+        if (full or path.suffix not in _WEIGHTS) and not _matches(path, entry):
+            raise ModelFormatError(f"{path} is not what was written (its digest differs): pull the model again")
     return len(files)
+
+
+def is_as_written(folder: Path, name: str, file: Path) -> bool:
+    """Whether ``file`` has the content that the file called ``name`` in a converted folder was written with.
+
+    Raises as ``check_files``.
+    """
+    return _matches(file, read_json_object(folder / MANIFEST)["files"][name])
+
+
+def _matches(path: Path, entry: Mapping[str, Any]) -> bool:
+    found = checksum_of(path) if CHECKSUM in entry else sha256_of(path)
+    return bool(found == entry.get(CHECKSUM, entry.get(SHA256)))
