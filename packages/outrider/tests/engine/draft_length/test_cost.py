@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from outrider.cache import KVCache
 from outrider.config import SamplingParams
+from outrider.engine.draft_length import cost as draft_length_cost
 from outrider.engine.draft_length.adaptive import AdaptiveLength
 from outrider.engine.draft_length.cost import CALIBRATION_S, ROWS, StepCost, TypicalSeconds, calibrate
 from outrider.engine.draft_length.policy import ProposalCost
@@ -92,6 +94,29 @@ def test_a_pass_that_was_disturbed_does_not_make_all_longer_ones_dear(
     cost = calibrate(model)
     assert cost.pass_seconds([1], [64]) < 0.15
     assert cost.pass_seconds([32], [64]) < 0.15
+
+
+@pytest.mark.parametrize(("seconds", "passes"), [("0", 1 + 6), ("0.3", 1 + 8), ("0.5", 1 + 8 + 6)])
+def test_a_slow_model_is_timed_with_few_passes(seconds: str, passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row takes 4 ms, and 10 µs more for each token of context."""
+    model, asked, clock = small_models.llama(max_seq_len=1024), list[tuple[int, int]](), [0.0]
+
+    def slow(batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
+        rows, context = len(batch.token_ids), int(batch.positions[0])
+        asked.append((context, rows))
+        clock[0] += rows * (0.004 + 1e-5 * context)
+        return forward(batch, cache)
+
+    forward = model.forward
+    monkeypatch.setattr(model, "forward", slow)
+    monkeypatch.setattr(draft_length_cost, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setenv(CALIBRATION_S, seconds)
+    cost = calibrate(model)
+    assert len(asked) == passes
+    assert ((64, 32) in asked) == (seconds != "0")
+    for rows in ROWS:
+        assert cost.pass_seconds([rows], [64]) == pytest.approx(rows * 0.00464)
+        assert cost.pass_seconds([rows], [1064]) == pytest.approx(rows * 0.01464)
 
 
 def scored(outside: float) -> int:

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from outrider.cache import CacheSpec, extend_unread
@@ -18,8 +18,10 @@ from outrider.models.native_llama import NativeLlamaModel
 from outrider.verify.arrays import host
 
 ROWS = (1, 2, 4, 8, 16, 32)
-"""Numbers of rows that are timed; T is linear between them, and beyond them as at the end."""
+"""Numbers of rows between which T is linear; beyond them it is as at the end."""
 _CONTEXTS = 64, 512  # tokens behind which they are timed
+_ALWAYS = (0, 1), (0, 8), (1, 1), (1, 8), (0, 4), (0, 16)  # places of contexts, and rows, in the order of their timing
+_IF_TIME = (0, 2), (0, 32)
 CALIBRATION_S = "OUTRIDER_CALIBRATION_S"
 """Environment: seconds for calibration instead of ``DraftLengthSettings.calibration_s``, also in child processes."""
 _REPEATS = 30  # timings of each after which calibration ends early
@@ -123,7 +125,10 @@ def _between(values: Sequence[float], rows: int) -> float:
 
 
 def calibrate(model: Model, settings: DraftLengthSettings = DEFAULT_SETTINGS) -> StepCost:
-    """Time passes of each number of rows at a short and at a long context, taking turns, on a cache of their own."""
+    """Time passes of several numbers of rows at a short and at a long context, taking turns, on a cache of their own.
+
+    Numbers of rows that were not timed are on the line through their neighbours.
+    """
     limit = max(0, model.config.max_seq_len - ROWS[-1])
     contexts = sorted({min(context, limit) for context in _CONTEXTS})
     measure = partial(_time_passes, model, contexts, float(os.environ.get(CALIBRATION_S, settings.calibration_s)))
@@ -132,39 +137,56 @@ def calibrate(model: Model, settings: DraftLengthSettings = DEFAULT_SETTINGS) ->
         times = measured_once(model, probes, partial(_time_pass, model), measure)
     else:
         times = measure()
-    short = [times[contexts[0], n] for n in ROWS]
-    for i in reversed(range(len(ROWS) - 1)):  # none takes longer than one of more rows
+    timed = [n for n in ROWS if (contexts[0], n) in times]
+    short = [times[contexts[0], n] for n in timed]
+    for i in reversed(range(len(timed) - 1)):  # none takes longer than one of more rows
         short[i] = min(short[i], short[i + 1])
-    for i in range(1, len(ROWS)):  # nor than several passes of fewer rows
-        short[i] = min(short[i], short[i - 1] * ROWS[i] / ROWS[i - 1])
-    slope = [0.0] * len(ROWS)
-    if len(contexts) > 1:
-        for i, n in enumerate(ROWS):
+    for i in range(1, len(timed)):  # nor than several passes of fewer rows
+        short[i] = min(short[i], short[i - 1] * timed[i] / timed[i - 1])
+    slope = dict[int, float]()
+    for n in timed:
+        if len(contexts) > 1 and (contexts[1], n) in times:
             added = (times[contexts[1], n] - times[contexts[0], n]) / (contexts[1] - contexts[0])
-            slope[i] = max(added, slope[i - 1] if i else 0.0)
-    return StepCost(short, slope, settings)
+            slope[n] = max(added, 0.0, *slope.values())
+    slope = slope or {1: 0.0}
+    base = dict(zip(timed, short, strict=True))
+    return StepCost([_on_line(base, n) for n in ROWS], [_on_line(slope, n) for n in ROWS], settings)
+
+
+def _on_line(points: Mapping[int, float], rows: int) -> float:
+    """The value for ``rows`` on the line through the two nearest points, or the one point's."""
+    known = sorted(points)
+    if len(known) == 1:
+        return points[known[0]]
+    i = min(max(bisect_left(known, rows), 1), len(known) - 1)
+    low, high = known[i - 1], known[i]
+    return points[low] + (rows - low) / (high - low) * (points[high] - points[low])
 
 
 def _time_passes(model: Model, contexts: Sequence[int], seconds: float) -> PassTimes:
-    """Least seconds of a pass by context and rows."""
+    """Least seconds of a pass by context and rows; those of ``_IF_TIME`` are missing for slow models."""
     longest = model.config.max_seq_len
     cache = model.new_cache(CacheSpec(slots=1, max_seq_len=min(longest, _CONTEXTS[1] + ROWS[-1])))
     slot = cache.allocate()
-    times: dict[tuple[int, ...], list[float]] = {(context, n): [] for context in contexts for n in ROWS}
+    cases = [(contexts[place], n) for place, n in (*_ALWAYS, *_IF_TIME) if place < len(contexts)]
+    always = len(cases) - len(_IF_TIME)
+    times: dict[tuple[int, ...], list[float]] = {case: [] for case in cases}
     cache.extend(slot, 1)
     model.forward(_batch(model.config.vocab_size, slot, 0, 1), cache)  # the first pass reads weights from disk
     began = time.perf_counter()
-    while time.perf_counter() - began < seconds or not all(times.values()):
-        for (context, n), measured in times.items():
+    while time.perf_counter() - began < seconds or not times[cases[0]]:
+        for place, (context, n) in enumerate(cases):
+            if place >= always and time.perf_counter() - began >= seconds:
+                break
             rows = min(n, longest)
             extend_unread(cache, slot, context, rows)
             batch = _batch(model.config.vocab_size, slot, context, rows)
             start = time.perf_counter()
             host(model.forward(batch, cache).logits[-1:])  # which waits for a GPU to be done
-            measured.append(time.perf_counter() - start)
+            times[context, n].append(time.perf_counter() - start)
         if all(len(measured) >= _REPEATS for measured in times.values()):
             break
-    return {key: min(measured) for key, measured in times.items()}
+    return {case: min(measured) for case, measured in times.items() if measured}
 
 
 def _time_pass(model: Model, case: tuple[int, ...]) -> float:
