@@ -60,6 +60,33 @@ def eagle() -> Drawing:
     return d
 
 
+def mtp() -> Drawing:
+    d = Drawing(720, 250)
+    d.text(16, 18, "the target's", size=12, color=DIM)
+    for y, label in ((34, "hidden state at t, normed"), (84, "embedding of token t + 1")):
+        d.box(16, y, 176, 30, label, color=BLUE, size=12)
+        d.arrow(192, y + 15, 220, y + 15)
+        d.box(220, y, 56, 30, "norm", color=VIOLET, size=12)
+        d.line(276, y + 15, 292, y + 15)
+    d.line(292, 49, 292, 99)
+    d.arrow(292, 74, 316, 74)
+    for x, width, label in ((316, 44, "fc"), (384, 96, "decoder layer"), (504, 56, "norm")):
+        d.box(x, 56, width, 36, label, color=VIOLET, size=12)
+    d.arrow(360, 74, 384, 74)
+    d.arrow(480, 74, 504, 74)
+    d.line(560, 74, 584, 74)
+    d.arrow(584, 74, 584, 132)
+    d.text(598, 104, "h'", size=12, color=DIM)
+    d.box(420, 132, 248, 30, "a part of the target's LM head", color=BLUE, size=12)
+    d.arrow(544, 162, 544, 186)
+    d.box(496, 186, 96, 28, "token t + 2", color=VIOLET, mono=True, size=12)
+    d.text(16, 160, "the next level reads h' in place of the hidden state,", size=12, color=DIM)
+    d.text(16, 177, "and token t + 2 in place of token t + 1", size=12, color=DIM)
+    d.text(16, 204, "blue: shared with the target; violet: the head's own", size=12, color=DIM)
+    d.text(16, 230, "its keys and values: one layer's, of its own cache", size=12, color=DIM)
+    return d
+
+
 def dflash() -> Drawing:
     d = Drawing(720, 250)
     features = [("f1", "cat"), ("f2", "sat"), ("f3", "on")]
@@ -124,4 +151,6 @@ def blockwise() -> Drawing:
     return d
 
 
-FIGURES = {figure.__name__.strip("_").replace("_", "-"): figure for figure in (medusa, eagle, dflash, pass_, blockwise)}
+FIGURES = {
+    figure.__name__.strip("_").replace("_", "-"): figure for figure in (medusa, eagle, mtp, dflash, pass_, blockwise)
+}

@@ -35,9 +35,11 @@ from outrider.drafters.text.ngram import NgramDrafter
 from outrider.drafters.text.prediction import PredictionDrafter
 from outrider.drafters.text.suffix import SuffixDrafter
 from outrider.drafters.trained.heads import source_of_head
+from outrider.drafters.trained.level_drafter import LevelDrafter
+from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
-from outrider.models.batch import ForwardBatch, ForwardOutput
+from outrider.models.batch import ForwardBatch, ForwardOutput, Span
 from outrider.models.toy import TableModel, sequence_probs
 from outrider.verify.constraint import Constraint
 from outrider.verify.distribution import Context, TargetRows
@@ -136,6 +138,34 @@ def trained(kind: str, **dims: Any) -> Callable[[KVCache], Drafter]:
         return DrafterRegistry(context)[source]
 
     return make
+
+
+class TableHead:
+    """A ``HeadRunner`` without attention: an output is half of what the row reads, and a vector of its token.
+
+    It scores three of the four tokens, not in the order of their ids, as a head with a partial vocabulary does.
+    """
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(11)
+        self._vectors, self._head = rng.normal(size=(VOCAB, 2)), rng.normal(size=(2, 3))
+        self.cache = TARGET.new_cache(CACHE)
+        self.vocabulary: DraftVocabulary | None = DraftVocabulary(np.array([2, 0, 3]), VOCAB)
+
+    def fuse(self, features: Floats) -> Floats:
+        return features
+
+    def run(
+        self, features: Floats, tokens: Sequence[int], positions: Sequence[int], spans: Sequence[Span],
+        logit_rows: Sequence[int], added: Floats | None = None,
+    ) -> tuple[Floats, Floats]:  # fmt: skip
+        assert all(self.cache.length(span.slot) == span.start + span.count for span in spans)
+        out = (0.5 * features + self._vectors[list(tokens)]).astype(np.float32)
+        return out, (out[list(logit_rows)] @ self._head).astype(np.float32)
+
+
+def mtp(cache: KVCache) -> Drafter:
+    return LevelDrafter(TableHead(), (1,), source="mtp", vocab_size=VOCAB)
 
 
 EAGLE = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 2, "intermediate_size": 3, "max_seq_len": 64}
@@ -265,6 +295,9 @@ SOURCES: dict[str, Source] = {
     "hierarchical, two models": Source(hierarchical_models),
     "eagle": Source(trained("eagle3", feature_layers=(1,), **EAGLE)),
     "eagle 3.1": Source(trained("eagle3", feature_layers=(1,), fc_norm=True, norm_output=True, window=2, **EAGLE)),
+    "mtp": Source(mtp),
+    "mtp, dynamic tree": Source(mtp, {"tree": "dynamic", "tree_nodes": 6}, branches=True),
+    "suffix, mtp": Source(mtp, {"draft": "suffix,mtp"}),
     "dflash": Source(trained("dflash", **BLOCK)),
     "dflash, dynamic tree": Source(trained("dflash", **BLOCK), {"tree": "dynamic", "tree_nodes": 6}, branches=True),
     "diffusion": Source(trained("diffusion", **MASKED), {"draft": "dflash"}),
@@ -303,6 +336,7 @@ MERGED_WITH: dict[str, Callable[[KVCache], Drafter]] = {
     "layer_skip": layer_skip,
     "hierarchical": hierarchical,
     "eagle": trained("eagle3", feature_layers=(1,), **EAGLE),
+    "mtp": mtp,
     "dflash": trained("dflash", **BLOCK),
     "medusa": trained("medusa", heads=3),
     "blockwise": trained("blockwise", heads=3, intermediate_size=3),
@@ -331,6 +365,9 @@ SOURCES |= {
 }
 HEADS = {
     "eagle": "rejection",
+    "mtp": "block",
+    "mtp, dynamic tree": "iterative",
+    "suffix, mtp": "rejection",
     "eagle 3.1": "rejection",
     "dflash": "rejection",
     "dflash, dynamic tree": "iterative",

@@ -9,6 +9,7 @@ for each precision, the slow one the full product. Drafts from a grammar need on
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -21,6 +22,7 @@ from outrider.config import SamplingParams
 from outrider.drafters.api import Drafter
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.registry import DrafterRegistry
+from outrider.drafters.trained.mtp_head import mtp_head
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.models.base import LoadedModel
@@ -45,6 +47,8 @@ SOURCES: dict[str, dict[str, Any]] = {
     "model, tree": {"draft": "model", "tree": "3,2,1"},
     "model, dynamic tree": {"draft": "model", "tree": "dynamic"},
     "layer_skip, tree": {"draft": "layer_skip", "tree": "2,2,1"},
+    "mtp, tree": {"draft": "mtp", "tree": "3,2,1"},
+    "suffix, mtp": {"draft": "suffix,mtp"},
     "medusa, tree": {"draft": "medusa", "tree": "3,2"},
     "cascade": {"draft": "ngram,model"},
     "best": {"draft": "lookup/ngram"},
@@ -63,8 +67,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 LENGTHS: tuple[Any, ...] = (1, 2, 5, 8, "auto")
 SLOTS, ROOM, TOKENS = 8, 128, 14
 PROMPT = [*small_models.ids(15), *small_models.ids(15)]
-CONFIG = small_models.config(tie_embeddings=False, max_seq_len=ROOM)
-WEIGHTS = small_models.tensors(CONFIG)
+CONFIG = small_models.config(tie_embeddings=False, max_seq_len=ROOM, mtp_layers=1)
+WEIGHTS = small_models.tensors(replace(CONFIG, mtp_layers=0)) | small_models.draft_head(CONFIG)
 WEIGHTS["lm_head.weight"] *= 3  # as sure of itself as a trained model is
 
 Result = tuple[list[int], list[Any]]
@@ -80,7 +84,7 @@ def target(precision: str) -> LoadedModel:
 @cache
 def near(share: float) -> LoadedModel:
     """The target's weights with some noise: it agrees often enough, and not always."""
-    other = small_models.tensors(CONFIG, seed=9)
+    other = small_models.tensors(replace(CONFIG, mtp_layers=0), seed=9) | small_models.draft_head(CONFIG, seed=9)
     return make_model(CONFIG, {name: (1 - share) * w + share * other[name] for name, w in WEIGHTS.items()})
 
 
@@ -99,7 +103,8 @@ def serving(precision: str) -> Engine:
             vocab_size=CONFIG.vocab_size,
             cache=CacheSpec(slots=SLOTS, max_seq_len=ROOM),
             draft_models=(near(0.08), near(0.15)),
-            heads={name: head(name) for name, record in RECORDS.items() if record.head_kinds},
+            heads={name: head(name) for name, record in RECORDS.items() if record.head_kinds}
+            | {"mtp": mtp_head(model)},
             target=model,
             target_cache=kv_cache,
             tokenizer=tokens,

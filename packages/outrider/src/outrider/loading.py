@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from outrider.config import SOURCES, EngineConfig, source_record
-from outrider.config.combination import AUTO, USUAL, parse
+from outrider.config.combination import AUTO, USUAL, WITH_OWN_HEAD, parse
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.datastore import Datastore, read_origin
+from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.heads.fingerprint import target_fingerprint
 from outrider.drafters.registry import DrafterRegistry
+from outrider.drafters.trained.mtp_head import mtp_head, require_head
 from outrider.engine.draft_length.cost import StepCost, calibrate
 from outrider.engine.engine import Engine
 from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
@@ -152,21 +154,27 @@ def _load_heads(
     config: EngineConfig, model: LoadedModel, progress: bool
 ) -> tuple[str, Mapping[str, Any], tuple[int, int]]:
     """The draft sources (``auto`` resolved), the heads by source, and the bytes of their weights and of a cache row."""
-    draft = config.speculation.draft
-    if not config.heads and not any(source_record(name).head_kinds for name in parse(draft).names):
-        usual = PLAIN if model.config.hears else USUAL
-        return usual if draft == AUTO else draft, {}, (0, 0)
-    from outrider.drafters.trained.heads import head_memory, load_heads
+    draft, heads = config.speculation.draft, dict[str, Any]()
+    if config.heads or any(source_record(name).head_kinds for name in parse(draft).names):
+        from outrider.drafters.trained.heads import load_heads
 
-    draft, heads = load_heads(config, model, progress=progress)
+        draft, heads = load_heads(config, model, progress=progress)
+    elif draft == AUTO:
+        draft = PLAIN if model.config.hears else USUAL if mtp_head(model) is None else WITH_OWN_HEAD
+    if "mtp" in parse(draft).names:
+        heads["mtp"] = require_head(model, config.model)
+    if not heads:
+        return draft, heads, (0, 0)
+    from outrider.drafters.trained.heads import head_memory
+
     return draft, heads, head_memory(heads, model)
 
 
 def _measured_acceptance(heads: Mapping[str, Any], source: str) -> Acceptance:
     """The acceptance by depth and rank that was measured when the source's head was trained; () without a head."""
-    if source not in heads:
+    config = heads[source].config if source in heads else None
+    if not isinstance(config, HeadConfig):
         return ()
-    config = heads[source].config
     measured: Acceptance = config.acceptance
     own = ((1.0,),) if config.kind == "pass" and measured else ()  # its first guess is the target's own token
     return own + measured

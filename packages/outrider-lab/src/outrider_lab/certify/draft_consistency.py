@@ -30,7 +30,8 @@ def _with_cache(sources: Sequence[str]) -> list[str]:
 
     The drafts of heads are no function of the text alone: tokens from the prefix cache come without features.
     """
-    return [name for name in sources if (s := source_record(name)).cache is not None and not s.head_kinds]
+    records = {name: source_record(name) for name in sources}
+    return [name for name, s in records.items() if s.cache is not None and not s.head_kinds and not s.in_model_files]
 
 
 def check(

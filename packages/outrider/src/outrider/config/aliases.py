@@ -34,6 +34,8 @@ METHODS: Mapping[str, str] = {
     "prompt_lookup": "lookup",
     "draft_model": "model",
     "eagle3": "eagle",
+    "qwen3_5_mtp": "mtp",
+    "qwen3_next_mtp": "mtp",
     "off": "none",
     "disabled": "none",
 }

@@ -21,9 +21,12 @@ from outrider.extensions import is_known, missing_extension
 from outrider.utils.suggest import unknown
 
 AUTO = "auto"
-"""An engine's choice: the first of ``head_sources()`` that it was given a head for, else ``USUAL``."""
+"""An engine's choice: the first of ``head_sources()`` that it was given a head for; else, for a model whose files have
+a draft head, ``WITH_OWN_HEAD``; else ``USUAL``."""
 USUAL = "suffix"
 """The fastest that needs nothing but the model, and the one that hardly ever loses (benchmarks/README.md)."""
+WITH_OWN_HEAD = "suffix,mtp"
+"""The same, and the model's own head where nothing is to be copied."""
 
 CASCADE = "prediction,suffix"
 """What ``cascade`` stands for."""
@@ -101,8 +104,8 @@ def draft_help() -> str:
         groups.setdefault(_group(source), []).append(f"{name} ({source.summary})")
     listed = ". ".join(f"{group}: {', '.join(lines)}" for group, lines in groups.items())
     return (
-        f"Where drafts come from. {listed}. {AUTO} is the first source that --heads has a head for, else {USUAL}. "
-        f"cascade is {CASCADE}. "
+        f"Where drafts come from. {listed}. {AUTO} is the first source that --heads has a head for, else {USUAL}, and "
+        f"{WITH_OWN_HEAD} if the model's files have a draft head. cascade is {CASCADE}. "
         "package.module:Class is your own. Combine them: 'a,b' (the first that has something), 'a/b' (what has won "
         "most), 'a+b' (one tree of both)."
     )
@@ -111,4 +114,6 @@ def draft_help() -> str:
 def _group(source: DraftSource) -> str:
     if source.head_kinds:
         return "With a trained head (--heads, or shipped)"
+    if source.in_model_files:
+        return "With a model that brings a head"
     return "With --draft-model" if source.max_draft_models else "Without a model"

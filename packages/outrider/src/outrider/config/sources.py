@@ -55,6 +55,8 @@ class DraftSource:
     """Whether its draft models may have other tokens than the target."""
     head_kinds: tuple[str, ...] = ()
     """The kinds of trained heads it drafts with, the preferred one first; empty: it needs no head."""
+    in_model_files: bool = False
+    """Whether it drafts with a head that the target's own files bring."""
     runs_target: bool = False
     """Whether it runs layers of the target."""
     request_option: str | None = None
@@ -75,6 +77,8 @@ class DraftSource:
         """Its requirements besides the target and a prompt; empty if there are none."""
         if self.head_kinds:
             return "a trained head"
+        if self.in_model_files:
+            return "a model whose files have a draft head"
         if self.max_draft_models == 1:
             return "a draft model"
         if self.max_draft_models:
@@ -133,6 +137,15 @@ _CORE = {
             cache="its own",
             beams=None,
             page="dflash",
+        ),
+        DraftSource(
+            name="mtp",
+            summary="the draft head (multi-token prediction) in the model's own files",
+            builder="outrider.drafters.trained.mtp:build",
+            in_model_files=True,
+            cache="its own",
+            beams=None,
+            page="mtp",
         ),
         DraftSource(
             name="model",

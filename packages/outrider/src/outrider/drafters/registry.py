@@ -65,6 +65,8 @@ def _missing(source: DraftSource, context: DrafterContext) -> str | None:
     no_target = context.target is None or context.target_cache is None
     if source.head_kinds and (no_target or source.name not in context.heads):
         return "a trained head: name its folder with heads (--heads)"
+    if source.in_model_files and (no_target or source.name not in context.heads):
+        return "a model whose files have a draft head (multi-token prediction), named in draft when it is loaded"
     if source.runs_target and no_target:
         return "the target's layers: none are at hand"
     if len(context.draft_models) < source.min_draft_models:

@@ -17,8 +17,9 @@ from outrider.errors import ConfigError
 from outrider.models.adapters import row_adapters
 from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.models.config import ModelConfig
-from outrider.models.native_names import matrix_names, router_names, widest_mlp
+from outrider.models.native_names import matrix_names, router_names
 from outrider.models.native_passes import CacheView, address, check_status, int64s, norm_rows, span_structs
+from outrider.models.native_struct import struct_fields
 from outrider.models.native_weights import NativeLayers, Packer, Stored
 from outrider.models.shard import Shard
 from outrider.native.context import current_context
@@ -28,7 +29,6 @@ from outrider.native.model_structs import BatchStruct, LayerStruct, ModelStruct
 from outrider.native.weights import NativeWeight, Target
 from outrider.verify.arrays import Floats, host
 
-_ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
 _ALONE = nullcontext()
 
 
@@ -73,6 +73,8 @@ class NativeLlamaModel:
         if shard is not None and (config.gated_attention or config.recurrent):
             raise ConfigError(f"{config.family} cannot be split over processes: use tensor_parallel_size=1")
         self.config, self.target = config, target
+        self.draft_head: Stored = {name: weight for name, weight in weights.items() if name.startswith("mtp.")}
+        """The tensors of the draft head in the model's files; empty: it has none."""
         default = "float32" if target == "float32" else "bfloat16"
         self.cache_dtype = default if kv_cache_dtype == "auto" else kv_cache_dtype
         """The type of keys and values."""
@@ -96,21 +98,7 @@ class NativeLlamaModel:
         self._layers = (LayerStruct * config.num_layers)(*map(build.layer, range(config.num_layers)))
         self._held = build.held  # arrays that the layers point to
         self._struct = ModelStruct(
-            layers=config.num_layers,
-            hidden=config.hidden_size,
-            heads=config.num_heads if share is None else share.query_heads,
-            kv_heads=config.num_kv_heads if share is None else share.key_heads,
-            head_dim=config.head_dim,
-            inner=widest_mlp(config),
-            positions=config.max_seq_len,
-            activation=_ACTIVATIONS[config.activation],
-            eps=config.rms_norm_eps,
-            embedding_scale=_unless_one(config.embedding_scale),
-            residual_scale=_unless_one(config.residual_scale),
-            logit_scale=_unless_one(config.logit_scale),
-            attention_scale=config.attention_scale or 0.0,
-            attention_cap=config.attention_cap or 0.0,
-            logit_cap=config.logit_cap or 0.0,
+            **struct_fields(config, share),
             layer=ctypes.addressof(self._layers),
             final_norm=self._final_norm,
             embedding=None if self._embedding is not self.head else ctypes.addressof(self.head.struct),
@@ -234,8 +222,3 @@ class NativeLlamaModel:
     def lm_head_rows(self, token_ids: NDArray[np.int64]) -> Floats:
         """Rows of the LM head for int64 [n], times the logits' scale: float [n, d]."""
         return self.head.rows(token_ids) * np.float32(self.config.logit_scale)
-
-
-def _unless_one(scale: float) -> float:
-    """The library's form of a scale: 0 for 1, which turns it off."""
-    return 0.0 if scale == 1.0 else scale

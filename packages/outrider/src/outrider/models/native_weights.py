@@ -28,7 +28,7 @@ from outrider.verify.arrays import host
 
 __all__ = ["NativeLayers", "Packer", "Stored"]
 
-_FLOATS = ("F32", "BF16")
+_ROUNDED: Mapping[str, Target] = {"F32": "bfloat16", "BF16": "bfloat16"}
 
 Stored = Mapping[str, Any]
 """Weights by canonical names: ``StoredTensor`` (views of files), arrays, or torch tensors on the CPU."""
@@ -151,13 +151,21 @@ class Packer:
     """Matrices and vectors of a model; it owns them."""
 
     def __init__(
-        self, weights: Stored, target: Target | None, share: ShardOf | None = None, place: PackedPlace | None = None
+        self,
+        weights: Stored,
+        target: Target | None,
+        share: ShardOf | None = None,
+        place: PackedPlace | None = None,
+        rounded: Mapping[str, Target] = _ROUNDED,
     ) -> None:
         """
         Args:
+            target: type that matrices are rounded to; None: those of ``rounded``, and other stored types stay.
             share: of matrices, the outputs that this process has; None: all.
             place: where packed weights are kept for later starts; None: nowhere.
+            rounded: by stored type, the type that matrices are rounded to without ``target``.
         """
+        self._rounded = rounded
         self._weights, self._target, self._share, self._place = weights, target, share, place
         self._matrices: dict[tuple[str, bool], NativeWeight] = {}
         self._vectors: list[NDArray[np.float32]] = []
@@ -182,10 +190,9 @@ class Packer:
         weight = as_stored(self._weights[f"{name}.weight"])
         if outputs is not None:
             weight = _take_rows(weight, _rows(outputs))
-        target: Target | None = "bfloat16" if self._target is None and weight.type in _FLOATS else self._target
-        if name.endswith(SMALL_MATRICES) and weight.type in _FLOATS:
-            target = "float32" if weight.type == "F32" else "bfloat16"  # as stored
-        return Plan(weight, target)
+        if name.endswith(SMALL_MATRICES) and weight.type in _ROUNDED:
+            return Plan(weight, "float32" if weight.type == "F32" else "bfloat16")  # as stored
+        return Plan(weight, self._target or self._rounded.get(weight.type))
 
     def _made(self, name: str, plan: Plan, outputs: range | None, panels: NDArray[np.uint8]) -> NativeWeight:
         bias = self.numbers(f"{name}.bias") if f"{name}.bias" in self._weights else None

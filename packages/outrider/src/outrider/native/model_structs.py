@@ -174,6 +174,7 @@ class FeatureHeadStruct(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("layers", "fc", "fc_norm", "output_norm", "embedding", "ids")),
+        *((name, ctypes.c_void_p) for name in ("embedding_norm", "more")),
         ("parts", ctypes.c_int32),
         ("embedding_scale", ctypes.c_float),
     )

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from outrider.drafters.api import Drafter, RequestView
+from outrider.drafters.api import Drafter
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.draft_cache import PREFILL_CHUNK
 from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.heads.weights import HeadWeights
-from outrider.drafters.trained.feature_drafter import FeatureDrafter, reach_of
+from outrider.drafters.trained.feature_drafter import reach_of
 from outrider.drafters.trained.heads import native_target
+from outrider.drafters.trained.level_drafter import LevelDrafter
 from outrider.drafters.trained.native_eagle import NativeEagle
 from outrider.drafters.trained.runner import HeadRunner
-from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
 from outrider.extensions import extension
-from outrider.models.batch import Span
-from outrider.verify.arrays import Array, host, joined, split_rows
-from outrider.verify.draft import EMPTY, Draft
 
 
 def build(context: DrafterContext) -> Drafter:
@@ -31,89 +26,17 @@ def build(context: DrafterContext) -> Drafter:
     return EagleDrafter(runner, head.config, vocab_size=context.vocab_size)
 
 
-class EagleDrafter(FeatureDrafter):
-    """EAGLE-1, 2 and 3 (Li et al. 2024, 2024, 2025), depending on the head's kind and the request's tree.
-
-    The layer reads each of the target's features with the token after it, and its last row guesses the token after the
-    last token. Draft rows read the layer's own outputs instead of features. Once their tokens are accepted, the
-    target's features replace these rows.
-    """
+class EagleDrafter(LevelDrafter):
+    """EAGLE-1, 2 and 3 (Li et al. 2024, 2024, 2025), depending on the head's kind and the request's tree."""
 
     def __init__(self, runner: HeadRunner, config: HeadConfig, *, vocab_size: int) -> None:
         """``config``: of the head that ``runner`` runs. ``vocab_size``: logits from this column on are padding."""
-        c = config
-        self._vocab_size, self._learned, self._calibration = vocab_size, c.acceptance, c.calibration
-        self._chain = runner.chain if isinstance(runner, NativeEagle) else None
-        super().__init__(runner, c.feature_layers or (c.target.num_layers,), reach_of(c))
-
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        """Drafts for requests all of whose tokens but the last have been read."""
-        asked = self._asked(requests, budgets)
-        if len(asked) == 1:
-            each = self._pending(*next(iter(asked.values())))
-            if self._draft_chain(each):
-                return drafts_of([each], requests, "eagle")
-        ready = self._run_waiting([request for request, _ in asked.values()])
-        if not ready:
-            return [EMPTY] * len(requests)
-        pending = [self._pending(request, budget) for id, (request, budget) in asked.items() if id in ready]
-        last = [self._sequences[each.request.id].logits for each in pending]
-        grow(pending, last, fits=self._fits, run=self._grow, source="eagle")
-        for each in pending:
-            sequence = self._sequences[each.request.id]
-            self._cache.truncate_to(sequence.slot, len(sequence.positions))
-            sequence.outputs = sequence.outputs[:1]
-        return drafts_of(pending, requests, "eagle")
-
-    def _pending(self, request: RequestView, budget: int) -> PendingDraft:
-        slot, vocabulary = self._sequences[request.id].slot, self._runner.vocabulary
-        return PendingDraft(request, slot, budget, self._vocab_size, self._learned, vocabulary, self._calibration)
-
-    def _draft_chain(self, each: PendingDraft) -> bool:
-        """Draft a chain for a single request in one native call; False, without effect, where that is impossible."""
-        chain, sequence = self._chain, self._sequences[each.request.id]
-        count, levels = sequence.num_waiting, min(each.room, each.request.depth_limit)
-        if chain is None or not (0 < count <= PREFILL_CHUNK and levels > 0):
-            return False
-        race = each.race(chain.columns)
-        if race is None or not self._cache.can_extend(sequence.slot, count + levels - 1):
-            return False
-        positions, features = sequence.next(count)
-        span = Span(sequence.slot, len(sequence.positions), count)
-        self._cache.extend(sequence.slot, count + levels - 1)
-        sequence.take(positions)
-
-        def found(token: int, score: float) -> bool:
-            each.add(token, score)
-            return each.frontier_size > 0 and each.should_continue("eagle")
-
-        tokens = [each.request.tokens[position + 1] for position in positions]
-        sequence.outputs, sequence.logits = chain.run(host(features), tokens, positions, span, race, levels, found)
-        self._cache.truncate_to(sequence.slot, len(sequence.positions))
-        return True
-
-    def _fits(self, each: PendingDraft, rows: int) -> bool:
-        return self._cache.can_extend(each.slot, rows)
-
-    def _grow(self, growing: Sequence[PendingDraft]) -> list[Array]:
-        """The logits [n, vocab] of each draft's level, from a pass that takes each node's parent output as feature."""
-        feeds = [each.feed() for each in growing]
-        sequences = [self._sequences[each.request.id] for each in growing]
-        before = [_rows(sequence.outputs, feed.above) for sequence, feed in zip(sequences, feeds, strict=True)]
-        spans = [
-            Span(sequence.slot, len(sequence.positions) + len(sequence.outputs) - 1, len(feed.tokens), feed.mask)
-            for sequence, feed in zip(sequences, feeds, strict=True)
-        ]
-        tokens = [token for feed in feeds for token in feed.tokens]
-        positions = [position - 1 for feed in feeds for position in feed.positions]
-        out, logits = self._run(joined(before), tokens, positions, spans, range(len(tokens)))
-        counts = [span.count for span in spans]
-        for sequence, part in zip(sequences, split_rows(out, counts), strict=True):
-            sequence.outputs = joined([sequence.outputs, part])
-        return split_rows(logits, counts)
-
-
-def _rows(outputs: Array, above: Sequence[int]) -> Array:
-    """The rows of ``outputs`` [1 + fed, d] for the draft rows ``above``; -1 is the first row: [len(above), d]."""
-    found: Array = outputs[1 + above[0], None] if len(above) == 1 else outputs[[1 + row for row in above]]
-    return found
+        super().__init__(
+            runner,
+            config.feature_layers or (config.target.num_layers,),
+            source="eagle",
+            vocab_size=vocab_size,
+            reach=reach_of(config),
+            learned=config.acceptance,
+            calibration=config.calibration,
+        )

@@ -95,9 +95,8 @@ def head_memory(heads: Mapping[str, Any], target: LoadedModel) -> tuple[int, int
     size, weights, row = bytes_of_a_weight(target), 0.0, 0
     for head in heads.values():
         c = head.config
-        assert isinstance(c, HeadConfig)
         weights += head.num_weights * size
-        if c.draft_vocab_size is not None and not c.own_lm_head:
+        if isinstance(c, HeadConfig) and c.draft_vocab_size is not None and not c.own_lm_head:
             weights += c.draft_vocab_size * c.hidden_size * size
         row += token_bytes(layers=c.num_layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=target.cache_dtype)
     return math.ceil(weights), row

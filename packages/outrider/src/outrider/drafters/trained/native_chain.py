@@ -86,12 +86,16 @@ class NativeChain:
         fc_norms: Sequence[int | None],
         output_norm: int | None,
         ids: NDArray[np.int64] | None,
+        *,
+        embedding_norm: int | None = None,
+        read: Callable[[Floats], Floats] | None = None,
     ) -> None:
         """
         Args:
             cache: the layers' own.
-            fc_norms, output_norm: addresses of weights.
+            fc_norms, output_norm, embedding_norm: addresses of weights (``outrider_feature_head``).
             ids: int64, the tokens that the head scores; None: all.
+            read: turns the target's features into those that the library reads; None: they are the same.
         """
         self._cache, self._view = cache, CacheView(cache)
         self._target, self._embedding = target, target.packed_embedding
@@ -100,6 +104,7 @@ class NativeChain:
         """The number of logits per row."""
         norms = (ctypes.c_void_p * len(fc_norms))(*fc_norms) if fc_norms else None
         self._held = model, fc, norms, ids
+        self._read = read
         scale = target.config.embedding_scale
         self._head = FeatureHeadStruct(
             layers=ctypes.addressof(model),
@@ -108,7 +113,8 @@ class NativeChain:
             output_norm=output_norm,
             embedding=None if self._embedding is None else ctypes.addressof(self._embedding.struct),
             ids=None if ids is None else ids.ctypes.data,
-            parts=fc.inputs // self._hidden,
+            embedding_norm=embedding_norm,
+            parts=1 if embedding_norm is not None else fc.inputs // self._hidden,
             embedding_scale=0.0 if scale == 1.0 else scale,
         )
         self._library = native_library()
@@ -136,7 +142,7 @@ class NativeChain:
         Returns:
             The output [1, d] and the logits [1, columns] of the last feature's row.
         """
-        features = np.ascontiguousarray(features, np.float32)
+        features = np.ascontiguousarray(features if self._read is None else self._read(features), np.float32)
         embeddings = None if self._embedding is not None else self._target.embed(np.array(tokens, np.int64))
         output, logits = np.empty((1, self._hidden), np.float32), np.empty((1, self.columns), np.float32)
         ids, at = int64s(tokens), int64s(positions)

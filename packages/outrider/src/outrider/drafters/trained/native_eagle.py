@@ -11,45 +11,31 @@ from outrider.cache import CacheSpec, make_cache
 from outrider.drafters.heads.weights import HeadWeights
 from outrider.drafters.trained.heads import head_format
 from outrider.drafters.trained.native_chain import NativeChain, takes_chains
+from outrider.drafters.trained.native_head import NativeHead
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
 from outrider.models.batch import Span
 from outrider.models.frequencies import inverse_frequencies
 from outrider.models.native_llama import NativeLlamaModel
-from outrider.models.native_passes import (
-    CacheView,
-    address,
-    check_status,
-    int64s,
-    norm_rows,
-    rotation_table,
-    span_structs,
-)
-from outrider.native.library import native_library
-from outrider.native.model_structs import BatchStruct, LayerStruct, MLPStruct, ModelStruct, NormStruct
+from outrider.models.native_passes import rotation_table
+from outrider.native.model_structs import LayerStruct, MLPStruct, ModelStruct, NormStruct
 from outrider.native.structs import WeightStruct
 from outrider.native.weights import NativeWeight, pack_array
 from outrider.verify.arrays import Floats
 
 
-class NativeEagle:
+class NativeEagle(NativeHead):
     """A ``HeadRunner`` on the native library: a model of a few layers that reads features."""
 
     def __init__(self, head: HeadWeights, target: NativeLlamaModel, cache: CacheSpec) -> None:
         """Packs the weights of ``head``. ``cache``: the specification of the layers' own cache."""
         c = head.config
-        self._target, self._hidden, self._library = target, c.hidden_size, native_library()
-        self.context = target.context
-        """Threads and instruction set of forward passes."""
+        layers, kv_heads, dtype = c.num_layers, c.num_kv_heads, target.cache_dtype
+        super().__init__(target, make_cache(cache, layers=layers, kv_heads=kv_heads, head_dim=c.head_dim, dtype=dtype))
         ids = head.draft_ids
         self.vocabulary = None if ids is None else DraftVocabulary(ids, target.config.vocab_size)
-        self.cache = make_cache(
-            cache, layers=c.num_layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=target.cache_dtype
-        )
-        self._view = CacheView(self.cache)
         self._reads_embeddings = c.fuses_layers
         self._head, self._format = head, head_format(target)
         self._fc = self._pack(head["fc.weight"], head.get("fc.bias"))
-        self._eps = c.rms_norm_eps
         self._held: list[NativeWeight | Floats] = []  # keeps the memory that the structs point to
         self._input_norm = self._vector("input_norm")
         self._stream_norm = self._vector("layers.0.hidden_norm") if c.norm_before_residual else None
@@ -76,7 +62,6 @@ class NativeEagle:
             head=ctypes.addressof(self._lm_head.struct),
         )
         self.chain = self._chain() if takes_chains(c) else None
-        """Drafts a chain in one call; None for heads that the library cannot run so."""
 
     def _chain(self) -> NativeChain:
         ids = None if self.vocabulary is None else np.ascontiguousarray(self.vocabulary.columns)
@@ -138,40 +123,16 @@ class NativeEagle:
             features = np.concatenate(list(map(self._normed, parts, self._fc_norms)), axis=1)
         return self._fc(features)
 
-    def _normed(self, x: Floats, weight: int | None) -> Floats:
-        """The RMS norm of ``x`` [n, d]. ``weight``: the address of the weight [d]; None: all ones."""
-        return norm_rows(self.context, x, weight, self._eps)
-
     def run(
         self, features: Floats, tokens: Sequence[int], positions: Sequence[int], spans: Sequence[Span],
         logit_rows: Sequence[int], added: Floats | None = None,
     ) -> tuple[Floats, Floats]:  # fmt: skip
         """See ``HeadRunner``."""
-        at, scored = int64s(positions), int64s(logit_rows)
-        embeddings = self._target.embed(np.array(tokens, np.int64))
+        embeddings = self._embed(tokens)
         if added is not None:
             embeddings = embeddings + added
         inputs = features if self._reads_embeddings else self._fc(np.concatenate([embeddings, features], axis=1))
         if self._stream_norm is not None:
             inputs = self._normed(inputs, self._stream_norm)
-        inputs = np.ascontiguousarray(inputs, np.float32)
-        structs, held = span_structs(spans, self.cache)
-        out = np.empty((len(tokens), self._hidden), np.float32)
-        logits = np.empty((len(logit_rows), self._lm_head.outputs), np.float32)
-        batch = BatchStruct(
-            rows=len(tokens),
-            spans=len(structs),
-            layers=len(self._layers),
-            logit_rows=len(logit_rows),
-            positions=address(at),
-            inputs=inputs.ctypes.data,
-            span=ctypes.addressof(structs),
-            logit_row=address(scored),
-            logits=logits.ctypes.data,
-            residual=out.ctypes.data,
-            embeddings=embeddings.ctypes.data,
-        )
-        model, cache = ctypes.byref(self._model), self._view.address
-        check_status(self._library.outrider_forward(self.context.address, model, cache, ctypes.byref(batch)))
-        del held
+        out, logits = self._forward(inputs, embeddings, positions, spans, logit_rows)
         return out if self._output_norm is None else self._normed(out, self._output_norm), logits

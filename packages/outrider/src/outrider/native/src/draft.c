@@ -12,7 +12,7 @@ typedef struct {
     const outrider_feature_head *head;
     const outrider_cache *cache;
     outrider_chain *chain;
-    float *normed;     /* [rows, parts * hidden] */
+    float *normed;     /* [rows, inputs of fc] */
     float *inputs;     /* [rows, hidden] */
     float *embeddings; /* [rows, hidden] */
     float *residual;   /* [rows, hidden] */
@@ -22,13 +22,24 @@ typedef struct {
 
 #define MOST_PARTS 64
 
+static int64_t fc_width(const outrider_feature_head *h) {
+    return (h->parts + (h->embedding_norm != NULL)) * (int64_t)h->layers->hidden;
+}
+
+/* The tokens that a row of logits scores. */
+static int64_t scored(const outrider_feature_head *h) {
+    return h->layers->head->outputs + (h->more ? h->more->outputs : 0);
+}
+
 /* What a head has of its own; outrider_forward looks at its layers. */
 static int is_head(const outrider_feature_head *h) {
     if (!is_array(h, _Alignof(outrider_feature_head)) || !is_model(h->layers)) return 0;
     int64_t d = h->layers->hidden;
     int fits = is_weight(h->layers->head) && h->parts >= 1 && h->parts <= MOST_PARTS && is_weight(h->fc) &&
-               h->fc->inputs == h->parts * d && h->fc->outputs == d && is_array_or_null(h->output_norm, 4) &&
+               h->fc->inputs == fc_width(h) && h->fc->outputs == d && is_array_or_null(h->output_norm, 4) &&
                is_array_or_null(h->ids, 8) && (!h->embedding || (is_weight(h->embedding) && h->embedding->inputs == d));
+    if (h->embedding_norm) fits = fits && is_array(h->embedding_norm, 4) && h->fc_norm && h->parts == 1;
+    if (h->more) fits = fits && is_weight(h->more) && h->more->inputs == d && h->output_norm && h->ids;
     for (int32_t i = 0; fits && h->fc_norm && i < h->parts; i++) fits = is_array(h->fc_norm[i], 4);
     return fits;
 }
@@ -42,10 +53,10 @@ static int is_chain(const outrider_feature_head *h, const outrider_chain *c) {
 }
 
 static int reserve(drafting *g) {
-    int64_t d = g->head->layers->hidden, rows = g->chain->rows, outputs = g->head->layers->head->outputs;
-    g->normed = malloc(sizeof(float) * (size_t)(rows * d * (g->head->parts + 3) + 2 * outputs));
+    int64_t d = g->head->layers->hidden, rows = g->chain->rows, outputs = scored(g->head), width = fc_width(g->head);
+    g->normed = malloc(sizeof(float) * (size_t)(rows * (width + 3 * d) + 2 * outputs));
     if (!g->normed) return OUTRIDER_NO_MEMORY;
-    g->inputs = g->normed + rows * d * g->head->parts;
+    g->inputs = g->normed + rows * width;
     g->embeddings = g->inputs + rows * d;
     g->residual = g->embeddings + rows * d;
     g->logits = g->residual + rows * d;
@@ -53,14 +64,20 @@ static int reserve(drafting *g) {
     return OUTRIDER_OK;
 }
 
-/* inputs = fc(features), each part of which may have a norm. */
-static int fuse(const drafting *g) {
+/* inputs = fc(features), each part of which may have a norm, and before which the normed embedding may stand. */
+static int fuse(const drafting *g, int64_t rows, const float *features) {
     const outrider_feature_head *h = g->head;
-    int64_t d = h->layers->hidden, rows = g->chain->rows;
-    if (!h->fc_norm) return outrider_linear(g->context, h->fc, rows, g->chain->features, g->inputs);
-    for (int64_t i = 0; i < rows * h->parts; i++)
-        g->context->k->norm(d, g->chain->features + i * d, h->fc_norm[i % h->parts], h->layers->eps,
-                                g->normed + i * d);
+    int64_t d = h->layers->hidden;
+    float *out = g->normed;
+    if (!h->fc_norm) return outrider_linear(g->context, h->fc, rows, features, g->inputs);
+    for (int64_t r = 0; r < rows; r++) {
+        if (h->embedding_norm) {
+            g->context->k->norm(d, g->embeddings + r * d, h->embedding_norm, h->layers->eps, out);
+            out += d;
+        }
+        for (int32_t i = 0; i < h->parts; i++, features += d, out += d)
+            g->context->k->norm(d, features, h->fc_norm[i], h->layers->eps, out);
+    }
     return outrider_linear(g->context, h->fc, rows, g->normed, g->inputs);
 }
 
@@ -91,13 +108,13 @@ static int run(const drafting *g, int32_t start, int32_t rows, const int64_t *po
         g->context->k->norm(d, out, g->head->output_norm, m->eps, output);
     else
         memcpy(output, out, (size_t)d * sizeof(float));
-    return OUTRIDER_OK;
+    return g->head->more ? outrider_linear(g->context, g->head->more, 1, output, logits + m->head->outputs) : status;
 }
 
 /* The best column of a row and its log-probability. */
 static int find_best(const drafting *g, const float *logits, int64_t *column, float *score) {
     const outrider_chain *c = g->chain;
-    int64_t width = g->head->layers->head->outputs, found = 0;
+    int64_t width = scored(g->head), found = 0;
     float temperature = c->temperature, largest;
     if (c->noise) {
         g->context->k->first_largest(width, logits, &largest);
@@ -125,8 +142,8 @@ int outrider_draft_chain(outrider_context *context, const outrider_feature_head 
     if (status != OUTRIDER_OK) return status;
     int64_t d = head->layers->hidden, column = 0, position = chain->positions[chain->rows - 1];
     float score = 0;
-    status = fuse(&g);
-    if (status == OUTRIDER_OK) status = embed(&g, chain->rows, chain->tokens);
+    status = embed(&g, chain->rows, chain->tokens);
+    if (status == OUTRIDER_OK) status = fuse(&g, chain->rows, chain->features);
     if (status == OUTRIDER_OK)
         status = run(&g, chain->start, chain->rows, chain->positions, chain->logits, chain->output);
     const float *logits = chain->logits;
@@ -138,6 +155,7 @@ int outrider_draft_chain(outrider_context *context, const outrider_feature_head 
         if (level == 1) memcpy(g.inputs, chain->output, (size_t)d * sizeof(float));
         position++;
         status = embed(&g, 1, &token);
+        if (status == OUTRIDER_OK && head->embedding_norm) status = fuse(&g, 1, g.inputs);
         if (status == OUTRIDER_OK)
             status = run(&g, chain->start + chain->rows + level - 1, 1, &position, g.logits, g.inputs);
         logits = g.logits;

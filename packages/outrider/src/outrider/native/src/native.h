@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 14 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 15 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -351,15 +351,19 @@ OUTRIDER_API int outrider_rotations(int64_t positions, int64_t pairs, const doub
 
 /* ---- A chain of drafts ------------------------------------------------------------------------------------------ */
 
-/* A head that goes on from the target's features (EAGLE-3): what its layers read beside a row is the embedding of the
- * token that follows the row's feature. */
+/* A head that goes on from the target's features (EAGLE-3, MTP): what its layers read beside a row is the embedding of
+ * the token that follows the row's feature. */
 typedef struct {
     const outrider_model *layers;     /* without an embedding; its head is the LM head */
-    const outrider_weight *fc;        /* [hidden, parts * hidden] */
+    const outrider_weight *fc;        /* [hidden, parts * hidden], or [hidden, 2 * hidden] with an embedding_norm */
     const float *const *fc_norm;      /* [parts] of [hidden]: norms of the parts of a feature; or NULL */
     const float *output_norm;         /* [hidden], of an output that the next level goes on from; or NULL */
     const outrider_weight *embedding; /* the target's, [vocabulary, hidden]; or NULL: a chain has the rows itself */
-    const int64_t *ids;               /* [outputs of the LM head]: the tokens that it scores; or NULL: all */
+    const int64_t *ids;               /* [outputs of the LM head and more]: the tokens that they score; or NULL: all */
+    const float *embedding_norm;      /* [hidden], or NULL. With it fc reads, at every level, the row's embedding, normed
+                                         by it, and behind that the feature or output, normed by fc_norm (MTP) */
+    const outrider_weight *more;      /* [n, hidden]: tokens scored behind those of the LM head, from the normed output;
+                                         or NULL */
     int32_t parts;                    /* layers of the target in a feature */
     float embedding_scale;            /* 0 is off */
 } outrider_feature_head;

@@ -1,0 +1,70 @@
+"""The draft head that a model's own files bring (multi-token prediction, "nextn"), and its tensors' names."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from outrider.errors import ConfigError
+from outrider.models.base import HeadTarget
+from outrider.models.config import ModelConfig
+from outrider.models.native_llama import NativeLlamaModel
+from outrider.models.native_weights import Stored
+from outrider.weights.files.layout import expected_shapes
+
+__all__ = ["PROJECTION", "MtpHead", "mtp_head"]
+
+PROJECTION = "model.fc"
+
+
+@dataclass(frozen=True)
+class MtpHead:
+    """A decoder layer of the target's kind, behind a projection of a token's embedding and a hidden state."""
+
+    config: ModelConfig
+    """Of the head's layers alone."""
+    tensors: Stored
+    """By the names that a model of these layers has, and ``model.fc`` and ``model.pre_fc_norm_*`` before them."""
+
+    @property
+    def num_weights(self) -> int:
+        """The number of weights in its matrices. Embedding and LM head are the target's."""
+        return sum(math.prod(shape) for name, shape in _shapes(self.config).items() if len(shape) > 1)
+
+
+def mtp_head(target: object) -> MtpHead | None:
+    """The head of a model that the native library runs; None without one that it can draft with."""
+    if not isinstance(target, NativeLlamaModel) or target.config.mtp_layers != 1 or not target.draft_head:
+        return None
+    tensors = {f"model.{name.removeprefix('mtp.')}": weight for name, weight in target.draft_head.items()}
+    return MtpHead(_layer_config(target.config), tensors)
+
+
+def require_head(target: HeadTarget, name: str) -> MtpHead:
+    """``mtp_head``. Raises ``ConfigError`` if there is none; ``name``: of the model, for the message."""
+    found = mtp_head(target)
+    if found is not None:
+        return found
+    layers = target.config.mtp_layers
+    if layers > 1:
+        why = f"that of {name} has {layers} layers, and one is supported"
+    elif layers:
+        why = f"that of {name} needs the native library, and {name} runs on {target.device}"
+    else:
+        why = f"{name} has none: use the files that have it, or draft='suffix'"
+    raise ConfigError(f"draft='mtp' needs a draft head (multi-token prediction) in the model's files: {why}")
+
+
+def _layer_config(config: ModelConfig) -> ModelConfig:
+    """The configuration of a model of the head's layers: all have full attention, and experts where the target's do."""
+    experts = config.experts and replace(config.experts, layers=())
+    windows = (False,) if config.window_layers else ()
+    return replace(
+        config, num_layers=1, recurrent=None, experts=experts, window_layers=windows, rope_layers=(), mtp_layers=0
+    )
+
+
+def _shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    d = config.hidden_size
+    own = {name: shape for name, shape in expected_shapes(config).items() if name.startswith("model.layers.")}
+    return own | {f"{PROJECTION}.weight": (d, 2 * d)}
