@@ -1,6 +1,6 @@
 """The table of transformers' architectures: ``python -m tests.bridge_table --write`` tries each and writes the table.
 
-The table is tests/data/architectures.md; docs/models.md has the names alone.
+The table is tests/data/architectures.md; docs/models.md names the types that it lacks.
 
 Every causal language model that transformers lists is tried as a small random model, but those ``LEFT_OUT``.
 """
@@ -73,14 +73,30 @@ def _reason(message: str) -> str:
     return (found[1] if found else message).replace("|", "/")
 
 
-def names_of(lines: Sequence[str]) -> list[str]:
-    """The types of the table's ``lines``, as folded text."""
-    return fold(", ".join(line.split(" | ")[0].strip("| ") for line in lines) + ".")
+def type_names(lines: Sequence[str]) -> list[str]:
+    """The types of a table's ``lines``."""
+    return [line.split(" | ")[0].strip("| `") for line in lines]
+
+
+def summary(lines: Sequence[str], refused: Sequence[str]) -> list[str]:
+    """The text of docs/models.md: how many types run, which are refused, and which were not tried."""
+    run, no = type_names(lines), type_names(refused)
+    others = [name for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if name not in {*run, *no}]
+    return fold(
+        f"Of the {len(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)} types that transformers {transformers.__version__} lists as "
+        f"causal language models, {len(run)} run, in tests with small random models. Refused are "
+        f"{_listed(no)}. Not tried are parts of models for images or sound, and what is not easily made small: "
+        f"{_listed(others)}."
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="the table and the names in docs/models.md; else print")
+    parser.add_argument("--write", action="store_true", help="the table and the text in docs/models.md; else print")
     parser.add_argument("names", nargs="*", help="types; none: all")
     given = parser.parse_args()
     set_num_threads(1)
@@ -107,7 +123,7 @@ def main() -> None:
         page = PAGE.read_text()
         before, rest = page.split(BEGIN)
         TABLE.write_text("\n".join([HEAD, *text, ""]))
-        PAGE.write_text(before + "\n".join([BEGIN, "", *names_of(lines), "", END]) + rest.split(END)[1])
+        PAGE.write_text(before + "\n".join([BEGIN, "", *summary(lines, refused), "", END]) + rest.split(END)[1])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 from tests.docs.snippets import ROOT, blocks
 
 PROGRAMS = (
-    "batch", "stream", "async_requests", "json_output", "code_edit", "compare_sources", "certify_in_code",
+    "batch", "stream", "async_requests", "json_output", "code_edit", "certify_in_code",
 )  # fmt: skip
 PRINTED = {
     "batch": "passes",
@@ -18,7 +18,6 @@ PRINTED = {
     "async_requests": "Name a mountain.",
     "json_output": "'born'",
     "code_edit": "prediction: ",
-    "compare_sources": "suffix+recycling",
     "certify_in_code": "CERTIFIED",
 }
 

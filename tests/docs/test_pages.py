@@ -28,6 +28,20 @@ def test_every_path_named_exists(page: Path) -> None:
     assert sorted(path for path in named_paths(page) if not (ROOT / path).exists()) == []
 
 
+def test_shortened_paths_end_paths_that_exist() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    named = {
+        (page.name, path)
+        for page in PAGES
+        if page.parent.name != "decisions"  # which keep the names of their time
+        for path in re.findall(r"`((?:[\w-]+/)+\w+\.(?:py|c|h))`", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 50
+    assert [
+        (page, path) for page, path in sorted(named) if not any(f"/{file}".endswith(f"/{path}") for file in tracked)
+    ] == []
+
+
 def test_every_idea_has_code_and_a_test() -> None:
     text = (DOCS / "ideas.md").read_text(encoding="utf-8").split("\n## The texts")[0]
     rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| idea |")]
