@@ -136,8 +136,8 @@ def make_targets(makefile: Path) -> set[str]:
 
 
 def quoted_commands(page: Path) -> list[str]:
-    """``outrider`` commands in running text, within backquotes on one line."""
-    found = re.findall(r"(?<!`)`(outrider [a-z][^`\n]*)`", page.read_text(encoding="utf-8"))
+    """``outrider`` commands and Python modules in running text, within backquotes on one line."""
+    found = re.findall(r"(?<!`)`((?:outrider [a-z]|python -m )[^`\n]*)`", page.read_text(encoding="utf-8"))
     kept = []
     for command in found:
         with contextlib.suppress(ValueError):

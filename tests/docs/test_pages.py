@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,19 @@ def test_shortened_paths_end_paths_that_exist() -> None:
     assert [
         (page, path) for page, path in sorted(named) if not any(f"/{file}".endswith(f"/{path}") for file in tracked)
     ] == []
+
+
+def test_extras_that_pages_and_errors_name_exist() -> None:
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    sources = [path for path in (ROOT / "packages").glob("*/src/**/*.py") if "__pycache__" not in path.parts]
+    named = {
+        (path.name, name)
+        for path in [*PAGES, ROOT / "README.md", *sources]
+        for names in re.findall(r"outrider\[([\w,]+)\]", path.read_text(encoding="utf-8"))
+        for name in names.split(",")
+    }
+    assert len(named) >= 5
+    assert {(page, name) for page, name in named if name not in extras} == set()
 
 
 def test_every_idea_has_code_and_a_test() -> None:

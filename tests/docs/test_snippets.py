@@ -6,6 +6,10 @@ what they print, without times and rates. ``tests/docs/snippets.py`` says how a 
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +33,8 @@ GIVEN = {
 """Files that examples may read."""
 
 EXAMPLES = chains()
+ASSIGNMENT = re.compile(r"[A-Z_]+=")
+"""Of a variable, before a command."""
 
 
 def runs(chain: list[Block], *, slow: bool) -> bool:
@@ -99,11 +105,13 @@ def test_commands_and_options_exist(page: Path) -> None:
     commands = [command for block in shell for command, _ in block.commands()] + running.quoted_commands(page)
     unknown: dict[str, set[str]] = {}
     for command in commands:
-        first, *rest = words(command)
+        first, *rest = itertools.dropwhile(ASSIGNMENT.match, words(command))
         if first == "outrider":
-            unknown[command] = set(running.unknown_words(command))
+            unknown[command] = set(running.unknown_words(shlex.join([first, *rest])))
         elif first == "make":
             unknown[command] = {word for word in rest if "=" not in word} - targets
+        elif first == "python" and rest[:1] == ["-m"]:
+            unknown[command] = {rest[1]} if importlib.util.find_spec(rest[1]) is None else set()
     assert {command: found for command, found in unknown.items() if found} == {}
 
 

@@ -81,7 +81,7 @@ def pyplot() -> Any:
     try:
         import matplotlib
     except ImportError:
-        raise ConfigError("--plot needs matplotlib, which is not installed: pip install 'outrider[plots]'") from None
+        raise ConfigError("--plot needs matplotlib, which is not installed: pip install 'outrider[lab]'") from None
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
