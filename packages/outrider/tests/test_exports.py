@@ -27,6 +27,13 @@ def test_every_distribution_brings_its_public_names(name: str) -> None:
     assert getattr(outrider, name).__module__.partition(".")[0] != "outrider"
 
 
+@pytest.mark.parametrize(
+    "code", ["from outrider import speculate", "import outrider; assert not hasattr(outrider, 'x')"]
+)
+def test_the_first_name_asked_for_may_be_of_another_distribution_or_none(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_help_does_not_import_torch() -> None:
     code = "import sys, outrider.cli.main; assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

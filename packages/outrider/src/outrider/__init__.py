@@ -72,8 +72,8 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     if not name.startswith("_"):
-        from outrider import extensions
-
+        # ``from outrider import extensions`` would ask this function for the name before it imports the module.
+        extensions = import_module("outrider.extensions")
         if extensions.has_extension("names", name):
             return extensions.extension("names", name)
         if extensions.is_known("names", name):
