@@ -100,11 +100,13 @@ def reference_logits(config: ModelConfig, weights: Weights, tokens: Sequence[int
         x = x + mixer(config, w, name, normed)
         normed = _norm(x, w[name + "post_attention_layernorm.weight"], config.rms_norm_eps)
         x = x + (_sparse(config, w, name, normed) if config.is_sparse(i) else _mlp(w, name + "mlp.", normed))
-    return _norm(x, w["model.norm.weight"], config.rms_norm_eps) @ w["lm_head.weight"].T
+    logits: Doubles = _norm(x, w["model.norm.weight"], config.rms_norm_eps) @ w["lm_head.weight"].T
+    return logits
 
 
 def _norm(x: Doubles, weight: Doubles, eps: float) -> Doubles:
-    return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps) * weight
+    normed: Doubles = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps) * weight
+    return normed
 
 
 def _sigmoid(x: Doubles) -> Doubles:

@@ -143,7 +143,8 @@ class NativeLlamaModel:
     def new_cache(self, spec: CacheSpec) -> KVCache:
         c = self.config
         kv_heads = c.num_kv_heads if self._share is None else self._share.key_heads
-        cache = make_cache(spec, layers=c.num_layers, kv_heads=kv_heads, head_dim=c.head_dim, dtype=self.cache_dtype)
+        sizes = {"layers": len(c.attention_layers), "kv_heads": kv_heads, "head_dim": c.head_dim}
+        cache = make_cache(spec, **sizes, dtype=self.cache_dtype, states=c.states)
         if self._followers is not None:
             self._followers.new_cache(cache, spec)
         return cache
@@ -154,6 +155,8 @@ class NativeLlamaModel:
         Raises ValueError for an id, position or size out of range, MemoryError without memory for the pass, and
         EngineDeadError if a process that computes a share is gone.
         """
+        if cache.states is not None:
+            cache.states.check_layers(batch.layers, self.config.num_layers)
         view = self._caches.get(cache)
         if view is None:
             view = self._caches[cache] = CacheView(cache)
@@ -189,6 +192,8 @@ class NativeLlamaModel:
             check_status(
                 self._run(self.context.address, ctypes.byref(self._struct), view.address, ctypes.byref(struct))
             )
+        if cache.states is not None:
+            cache.states.passed(batch.spans)
         del held, adapters
         return ForwardOutput(logits=logits, hidden=hidden, features=features)
 

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.cache import KVCache
+from outrider.cache.states import RecurrentStates
 from outrider.errors import EngineDeadError
 from outrider.models.batch import Span
 from outrider.native.context import NativeContext
 from outrider.native.library import native_library
-from outrider.native.model_structs import CacheStruct, SpanStruct
+from outrider.native.model_structs import CacheStruct, SpanStruct, StatesStruct
 
 __all__ = ["CacheView", "address", "check_status", "int64s", "norm_rows", "rotation_table", "span_structs"]
 
@@ -36,12 +37,32 @@ class CacheView:
             layers=len(pool.k),
             kv_heads=pool.k[0].shape[1],
             head_dim=pool.k[0].shape[2],
+            states=None if cache.states is None else self._states_of(cache.states),
             keys=ctypes.addressof(self._keys),
             values=ctypes.addressof(self._values),
             key_scales=ctypes.addressof(self._key_scales) if pool.k_scales else None,
             value_scales=ctypes.addressof(self._value_scales) if pool.v_scales else None,
         )
         self.address = ctypes.byref(self._struct)
+
+    def _states_of(self, states: RecurrentStates) -> int:
+        shape = states.shape
+        self._arrays = [_pointers(arrays) for arrays in (states.state, states.inputs, states.updates)]
+        state, inputs, updates = map(ctypes.addressof, self._arrays)
+        self._states = StatesStruct(
+            slots=states.places,
+            layers=shape.layers,
+            key_heads=shape.key_heads,
+            value_heads=shape.value_heads,
+            key_dim=shape.key_dim,
+            value_dim=shape.value_dim,
+            convolution=shape.convolution,
+            pending=states.pending,
+            state=state,
+            inputs=inputs,
+            updates=updates,
+        )
+        return ctypes.addressof(self._states)
 
 
 def _pointers(arrays: Any) -> Any:
@@ -69,11 +90,13 @@ def address(values: array[int]) -> int:
 def span_structs(spans: Sequence[Span], cache: KVCache) -> tuple[Any, list[object]]:
     """An array of the library's spans, and the arrays that it points to: keep them until the pass is over."""
     held: list[object] = []
-    structs = (SpanStruct * len(spans))()
+    structs, states = (SpanStruct * len(spans))(), cache.states
     for struct, span in zip(structs, spans, strict=True):
         table = array("i", cache.table(span.slot, span.start + span.count))
         struct.start, struct.count = span.start, span.count
         struct.entries, struct.table = len(table), address(table)
+        if states is not None:
+            struct.slot, struct.settled, struct.kept = states.row(span.slot), states.settled(span.slot), span.num_kept
         held.append(table)
         if span.mask is not None:
             mask = np.ascontiguousarray(span.mask)  # a byte each

@@ -13,6 +13,10 @@ int check_spans(const outrider_cache *cache, const outrider_batch *batch);
 /* ``m``: of a model that is one. */
 int check_batch(const local_model *m, const outrider_cache *cache, const outrider_batch *batch);
 
+/* See check_recurrent.c; of a batch whose model, spans and cache have been looked at. */
+int fits_recurrent(const local_model *m, const outrider_recurrent *r);
+int check_recurrent(const local_model *m, const outrider_cache *cache, const outrider_batch *batch);
+
 /* An expert's own, of ``inner`` columns; looked at when it runs, as a pass reads few of many. */
 int fits_mlp(const local_model *m, const outrider_mlp *mlp, const columns *inner);
 

@@ -53,21 +53,27 @@ int fits_mlp(const local_model *m, const outrider_mlp *mlp, const columns *inner
            (!mlp->up.panels || is_product(&mlp->up, inner->count, d));
 }
 
-static int fits_layer(const local_model *m, const outrider_layer *l) {
+static int fits_attention(const local_model *m, const outrider_layer *l) {
     int64_t d = m->whole->hidden, wide = l->embedding_norm ? 2 * d : d;
     const float *vectors[] = {l->q_norm, l->k_norm, l->rotations, l->embedding_norm};
     for (int i = 0; i < 4; i++)
         if (!is_array_or_null(vectors[i], sizeof(float))) return 0;
-    if (m->whole->shard && (l->gated || l->shared_expert)) return 0;
-    int fine = is_product(&l->q, m->queries.count * (l->gated ? 2 : 1), wide) && is_product(&l->k, m->kv.count, wide) &&
-               is_product(&l->v, m->kv.count, wide) && is_product(&l->out, m->hidden.count, m->queries.all) &&
-               is_norm(&l->attention_norm) && is_norm(&l->mlp_norm) && is_norm(&l->attention_output_norm) &&
-               is_norm(&l->mlp_output_norm) && l->window >= 0 && (!l->rotations || m->whole->head_dim % 2 == 0);
-    if (!fine || !l->experts) return fine && fits_mlp(m, &l->mlp, &m->inner);
+    return is_product(&l->q, m->queries.count * (l->gated ? 2 : 1), wide) && is_product(&l->k, m->kv.count, wide) &&
+           is_product(&l->v, m->kv.count, wide) && is_product(&l->out, m->hidden.count, m->queries.all) &&
+           l->window >= 0 && (!l->rotations || m->whole->head_dim % 2 == 0) && !(m->whole->shard && l->gated);
+}
+
+static int fits_experts(const local_model *m, const outrider_layer *l) {
     return l->experts > 0 && l->experts <= MOST_WIDTH && l->experts_used >= 1 && l->experts_used <= l->experts &&
-           is_product(&l->router, l->experts, d) && is_array(l->expert, _Alignof(outrider_mlp)) &&
-           is_array_or_null(l->shared_expert, _Alignof(outrider_mlp)) &&
+           is_product(&l->router, l->experts, m->whole->hidden) && is_array(l->expert, _Alignof(outrider_mlp)) &&
+           is_array_or_null(l->shared_expert, _Alignof(outrider_mlp)) && !(m->whole->shard && l->shared_expert) &&
            is_array_or_null(l->shared_expert_gate, sizeof(float));
+}
+
+static int fits_layer(const local_model *m, const outrider_layer *l) {
+    int mixes = l->recurrent ? !l->embedding_norm && fits_recurrent(m, l->recurrent) : fits_attention(m, l);
+    return mixes && is_norm(&l->attention_norm) && is_norm(&l->mlp_norm) && is_norm(&l->attention_output_norm) &&
+           is_norm(&l->mlp_output_norm) && (l->experts ? fits_experts(m, l) : fits_mlp(m, &l->mlp, &m->inner));
 }
 
 /* ---- A cache ---------------------------------------------------------------------------------------------------- */
@@ -123,7 +129,9 @@ static int fits_adapter(const local_model *m, int32_t layers, const outrider_low
         const outrider_low_rank *a = list + i;
         if (!a->rank) continue;
         int kind = (int)(i % OUTRIDER_ADAPTED);
-        int64_t wide = kind == OUTRIDER_ADAPTED_Q && m->whole->layer[i / OUTRIDER_ADAPTED].gated ? 2 : 1;
+        const outrider_layer *l = m->whole->layer + i / OUTRIDER_ADAPTED;
+        int64_t wide = kind == OUTRIDER_ADAPTED_Q && l->gated ? 2 : 1;
+        if (l->recurrent && kind <= OUTRIDER_ADAPTED_OUT) return 0;
         if (a->rank < 0 || a->rank > MOST_RANK || a->inputs != inputs[kind] || a->outputs != outputs[kind] * wide)
             return 0;
         if (!is_array(a->down, sizeof(float)) || !is_array(a->up, sizeof(float))) return 0;
@@ -170,9 +178,17 @@ static int are_counts(const outrider_batch *b, const outrider_model *m) {
            b->features >= 0 && b->features <= MOST_FEATURES && b->logit_rows >= 0 && b->logit_rows <= MOST_BATCH_ROWS;
 }
 
+/* Layers with keys and values, of the first ``layers``. */
+static int64_t attending(const outrider_model *m, int32_t layers) {
+    int64_t count = 0;
+    for (int32_t i = 0; i < layers; i++) count += !m->layer[i].recurrent;
+    return count;
+}
+
 int check_batch(const local_model *local, const outrider_cache *cache, const outrider_batch *b) {
     const outrider_model *m = local->whole;
-    if (!are_counts(b, m) || !is_cache(cache, b->layers, m->kv_heads, m->head_dim)) return OUTRIDER_BAD_ARGUMENT;
+    if (!are_counts(b, m) || !is_cache(cache, attending(m, b->layers), m->kv_heads, m->head_dim))
+        return OUTRIDER_BAD_ARGUMENT;
     if (check_spans(cache, b) != OUTRIDER_OK) return OUTRIDER_BAD_ARGUMENT;
     if (b->rows == 0) return b->logit_rows ? OUTRIDER_BAD_ARGUMENT : OUTRIDER_OK;
     if (!has_arrays(b) || (!b->inputs && (m->shard || !is_weight(m->embedding) || m->embedding->inputs != m->hidden)))
@@ -183,5 +199,6 @@ int check_batch(const local_model *local, const outrider_cache *cache, const out
     for (int32_t i = 0; i < m->layers; i++)
         if (!fits_layer(local, m->layer + i) || (m->layer[i].embedding_norm && (!b->embeddings || b->adapters)))
             return OUTRIDER_BAD_ARGUMENT;
-    return fit_adapters(local, b) ? check_ids(m, b) : OUTRIDER_BAD_ARGUMENT;
+    if (!fit_adapters(local, b) || check_recurrent(local, cache, b) != OUTRIDER_OK) return OUTRIDER_BAD_ARGUMENT;
+    return check_ids(m, b);
 }

@@ -8,7 +8,7 @@
 #include "kernels.h"
 #include "threads.h"
 
-enum { MEMORY_ROWS, MEMORY_ATTENTION, MEMORY_THREADS, MEMORY_GATHER, MEMORY_KINDS };
+enum { MEMORY_ROWS, MEMORY_ATTENTION, MEMORY_THREADS, MEMORY_STATES, MEMORY_GATHER, MEMORY_KINDS };
 
 struct outrider_context {
     const kernels *k;

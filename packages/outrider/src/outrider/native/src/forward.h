@@ -4,6 +4,7 @@
 
 #include "batch.h"
 #include "context.h"
+#include "recurrent.h"
 
 typedef struct {
     outrider_context *context;
@@ -12,6 +13,7 @@ typedef struct {
     placed_batch batch;
     workspace work;
     attention_plan attention;
+    recurrent_plan recurrent;
     const outrider_layer *next; /* the layer behind the one that runs, or NULL */
     int32_t ordinal;            /* of the one that runs, among those that attend or those that are recurrent */
     const float *gates;         /* of a gated layer that runs, as ``query_gates`` of the workspace; else NULL */
@@ -87,6 +89,10 @@ void run_experts(forward_ctx *f, const outrider_layer *l);
  * attention.c. */
 int prepare_attention(forward_ctx *f);
 void run_attention(forward_ctx *f, int32_t layer, const outrider_weight *reader);
+
+/* A recurrent layer of all rows, from ``normed`` to y. See recurrent.c. */
+int prepare_recurrent(forward_ctx *f);
+void run_recurrent(forward_ctx *f, const outrider_layer *l);
 
 /* See layer.c. ``next``: the layer behind it, or NULL. */
 void run_layer(forward_ctx *f, const outrider_layer *l, const outrider_layer *next);

@@ -6,6 +6,7 @@
 #include "attention_kernels.h"
 #include "linear_kernels.h"
 #include "processor.h"
+#include "recurrent_kernels.h"
 #include "row_kernels.h"
 #include "sample_kernels.h"
 
@@ -33,7 +34,8 @@ static void linear_with_tiles(const outrider_weight *w, const activations *a, in
 }
 
 const kernels amx_kernels = {
-    "amx", supported, quantise, linear_with_tiles, ROW_KERNELS, attend, attend_scratch, merge, SAMPLE_KERNELS};
+    "amx", supported, quantise, linear_with_tiles, ROW_KERNELS, attend, attend_scratch, merge, SAMPLE_KERNELS,
+    RECURRENT_KERNELS};
 
 #else /* a compiler that does not know them */
 #include "kernels.h"

@@ -5,11 +5,13 @@
 #include "attention_kernels.h"
 #include "linear_kernels.h"
 #include "processor.h"
+#include "recurrent_kernels.h"
 #include "row_kernels.h"
 #include "sample_kernels.h"
 
 const kernels i8mm_kernels = {
-    "i8mm", has_i8mm, quantise, linear, ROW_KERNELS, attend, attend_scratch, merge, SAMPLE_KERNELS};
+    "i8mm", has_i8mm, quantise, linear, ROW_KERNELS, attend, attend_scratch, merge, SAMPLE_KERNELS,
+    RECURRENT_KERNELS};
 
 #else /* a compiler that does not know them */
 #include "kernels.h"

@@ -2,6 +2,7 @@
 
 #include "attention_kernels.h"
 #include "linear_kernels.h"
+#include "recurrent_kernels.h"
 #include "row_kernels.h"
 #include "sample_kernels.h"
 
@@ -10,4 +11,5 @@ static int supported(void) {
 }
 
 const kernels portable_kernels = {
-    "portable", supported, quantise, linear, ROW_KERNELS, attend, attend_scratch, merge, SAMPLE_KERNELS};
+    "portable", supported, quantise, linear, ROW_KERNELS, attend, attend_scratch, merge, SAMPLE_KERNELS,
+    RECURRENT_KERNELS};

@@ -6,6 +6,7 @@
 #include "sample.h"
 
 struct attention_task;
+struct recurrent_task;
 
 /* A group of 32 activations: what its codes stand for, and what is computed from them once for all outputs. */
 typedef struct {
@@ -57,6 +58,14 @@ typedef struct {
     void (*attend)(const struct attention_task *task, float *scratch);
     int64_t (*attend_scratch)(int32_t head_dim); /* floats */
     void (*merge)(int32_t head_dim, float *result, const float *part);
+
+    /* See recurrent_kernels.h and recurrent.h. */
+    void (*convolve)(int64_t width, int32_t count, const float *const *rows, const float *taps, int64_t stride,
+                     float *out);
+    void (*unit)(int64_t width, float *x, float scale);
+    void (*recurrent_gates)(int64_t heads, float *a, float *b, const float *decay, const float *bias);
+    void (*recur)(const struct recurrent_task *task, float *copies);
+    int64_t (*recur_scratch)(int32_t copies, int32_t key_dim); /* floats */
 
     /* See sample_kernels.h. */
     int64_t (*first_largest)(int64_t width, const float *x, float *value);

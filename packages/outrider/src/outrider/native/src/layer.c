@@ -6,8 +6,10 @@
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------- */
 
-/* q, k and v may be stored in different ways. */
+/* What reads a layer's normed input may be stored in different ways: one that reads codes, if any does. */
 static const outrider_weight *quantised_of(const outrider_layer *l) {
+    const outrider_recurrent *r = l->recurrent;
+    if (r) return is_quantised(&r->qkv) ? &r->qkv : is_quantised(&r->z) ? &r->z : is_quantised(&r->a) ? &r->a : &r->b;
     return is_quantised(&l->q) ? &l->q : is_quantised(&l->k) ? &l->k : &l->v;
 }
 
@@ -187,7 +189,10 @@ void run_layer(forward_ctx *f, const outrider_layer *l, const outrider_layer *ne
     int64_t rows = f->batch.asked->rows;
     f->next = next;
     if (l == f->model.whole->layer) run_rows(f, l, rows, norm_for_attention);
-    run_attention_block(f, l);
+    if (l->recurrent)
+        run_recurrent(f, l);
+    else
+        run_attention_block(f, l);
     gather_columns(f, f->work.y, rows, &f->model.hidden);
     run_rows(f, l, rows, add_and_norm);
     if (l->experts)

@@ -2,18 +2,22 @@
 #include "forward.h"
 
 static void take_pass(arena *a, forward_ctx *f) {
-    take_workspace(a, &f->work, &f->model, f->batch.asked->rows, f->batch.asked->logit_rows);
+    const outrider_batch *b = f->batch.asked;
+    take_workspace(a, &f->work, &f->model, f->recurrent.sizes, b->rows, b->logit_rows);
     take_places(a, &f->batch);
+    take_recurrent(a, &f->recurrent, b);
 }
 
 int prepare_pass(forward_ctx *f) {
+    f->recurrent.sizes = find_recurrent(f->model.whole, f->batch.asked->layers);
     arena a = {NULL, 0};
     take_pass(&a, f);
     a = (arena){scratch_memory(f->context, MEMORY_ROWS, a.used), 0};
     if (!a.base) return OUTRIDER_NO_MEMORY;
     take_pass(&a, f);
     find_places(&f->batch);
-    return prepare_attention(f);
+    int status = prepare_attention(f);
+    return status == OUTRIDER_OK ? prepare_recurrent(f) : status;
 }
 
 int prepare_codes(outrider_context *c, act_codes *codes, int64_t rows, int64_t inputs) {

@@ -59,26 +59,6 @@ static inline void hash_block(int64_t first, const uint32_t *keys, uint32_t *hig
     for (int i = 0; i < HASH_BLOCK; i++) high[i] = mixed(token_word((uint32_t)first + (uint32_t)i), own);
 }
 
-/* k log 2 + log(1 + f) for sqrt(1/2) - 1 <= f <= sqrt(2) - 1.
- *
- * log(1 + f) = f - f^2 / 2 + f^3 P(f); P is a minimax polynomial, its error less than 2^-28 of the logarithm.
- */
-static inline vec log_of(vec k, vec f) {
-    vec square = vec_mul(f, f), p = vec_set(0x1.145796p-4f);
-    p = vec_fma(p, f, vec_set(-0x1.de3c04p-4f));
-    p = vec_fma(p, f, vec_set(0x1.e6f06ap-4f));
-    p = vec_fma(p, f, vec_set(-0x1.fc220ap-4f));
-    p = vec_fma(p, f, vec_set(0x1.233768p-3f));
-    p = vec_fma(p, f, vec_set(-0x1.555c4ep-3f));
-    p = vec_fma(p, f, vec_set(0x1.99a4b6p-3f));
-    p = vec_fma(p, f, vec_set(-0x1.000006p-2f));
-    p = vec_fma(p, f, vec_set(0x1.555548p-2f));
-    vec y = vec_mul(vec_mul(square, f), p);
-    y = vec_fma(k, vec_set(-2.12194440e-4f), y); /* log 2 in two parts */
-    y = vec_fma(square, vec_set(-0.5f), y);
-    return vec_fma(k, vec_set(0.693359375f), vec_add(f, y));
-}
-
 /* -log(-log1p(-v)) for 2^-65 <= v < 1. */
 static inline vec gumbel_of(vec v) {
     const vec one = vec_set(1), zero = vec_set(0);

@@ -43,7 +43,18 @@ static void take_experts(arena *a, workspace *w, int64_t experts, int64_t rows, 
     w->parts = take(a, w->pairs, sizeof *w->parts);
 }
 
-void take_workspace(arena *a, workspace *w, const local_model *m, int64_t rows, int64_t scored) {
+static void take_recurrent_rows(arena *a, workspace *w, const outrider_recurrent *r, int64_t rows) {
+    w->channels = take(a, rows * channels_of(r), sizeof(float));
+    w->mixed = take(a, rows * channels_of(r), sizeof(float));
+    w->decay = take(a, rows * r->value_heads, sizeof(float));
+    w->write = take(a, rows * r->value_heads, sizeof(float));
+    w->alike = take(a, rows * r->key_heads, sizeof(float));
+    w->z = take(a, rows * values_of(r), sizeof(float));
+    w->recalled = take(a, rows * values_of(r), sizeof(float));
+}
+
+void take_workspace(arena *a, workspace *w, const local_model *m, const outrider_recurrent *r, int64_t rows,
+                    int64_t scored) {
     int64_t d = m->whole->hidden, width = m->queries.all, inner = larger(m->inner.all, m->expert_inner.all);
     int64_t wide = reads_embeddings(m->whole) ? 2 * d : d; /* what attention reads */
     int64_t experts = 0, used = 0, most = larger(rows, scored);
@@ -59,7 +70,8 @@ void take_workspace(arena *a, workspace *w, const local_model *m, int64_t rows, 
     w->values = take(a, rows * m->kv.all, sizeof(float));
     w->gate = take(a, w->pairs * inner, sizeof(float));
     w->up = take(a, w->pairs * inner, sizeof(float));
-    w->codes = take_codes(a, most, larger(wide, width));
+    w->codes = take_codes(a, most, larger(larger(wide, width), r ? values_of(r) : 0));
+    if (r) take_recurrent_rows(a, w, r, rows);
     w->gated = take_codes(a, w->pairs, inner);
     if (experts) take_experts(a, w, experts, rows, d);
 }

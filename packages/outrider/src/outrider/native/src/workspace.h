@@ -18,6 +18,11 @@ typedef struct {
     float *q, *attended;      /* [rows, heads * head_dim] */
     float *query_gates;       /* [rows, heads, 2, head_dim], of gated layers: queries, and gates of attended */
     float *keys, *values;     /* [rows, kv_heads * head_dim] */
+    /* Of recurrent layers: */
+    float *channels, *mixed;  /* [rows, channels]: before and behind the convolution */
+    float *decay, *write;     /* [rows, value_heads] */
+    float *alike;             /* [rows, key_heads]: query times key */
+    float *z, *recalled;      /* [rows, value_heads * value_dim]; z: at last what the layer's output reads */
     float *gate, *up;         /* [rows, inner]; or of an expert and a row: [pairs, inner] */
     act_codes codes, gated;   /* of what linear layers read, and of what the last one of an MLP does, as gate */
     /* Of layers with experts. */
@@ -47,8 +52,9 @@ static inline void *take(arena *a, int64_t count, size_t size) {
 
 act_codes take_codes(arena *a, int64_t rows, int64_t inputs);
 
-/* ``scored``: rows of logits. */
-void take_workspace(arena *a, workspace *w, const local_model *m, int64_t rows, int64_t scored);
+/* ``r``: sizes of recurrent layers, or NULL; ``scored``: rows of logits. */
+void take_workspace(arena *a, workspace *w, const local_model *m, const outrider_recurrent *r, int64_t rows,
+                    int64_t scored);
 
 /* x as a linear layer reads it. */
 static inline activations rows_of(const act_codes *c, const float *x, int64_t rows, int64_t inputs) {

@@ -1,0 +1,216 @@
+"""Recurrent layers: their numbers against NumPy in float64, and their bits against one another."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from outrider.cache import CacheSpec
+from outrider.models.batch import ForwardBatch
+from outrider.models.config import Experts, ModelConfig
+from outrider.models.native_llama import NativeLlamaModel
+from outrider.native.context import NativeContext
+from outrider.native.library import library, native_library
+from tests.hybrid.reference import random_weights, reference_logits, tiny_config
+from tests.hybrid.sequence import Floats, NativeSequence
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
+
+TOKENS = [(7 * i * i + 3 * i + 5) % 70 for i in range(48)]
+OTHERS = [(11 * i + 29) % 70 for i in range(48)]
+"""Drafts that are dropped."""
+
+
+def sized(**changes: Any) -> ModelConfig:
+    """The tiny model with other sizes of its recurrent layers."""
+    config = tiny_config()
+    assert config.recurrent is not None
+    return replace(config, recurrent=replace(config.recurrent, **changes))
+
+
+CONFIGS = {
+    "tiny": tiny_config(),
+    "real heads": sized(key_dim=128, value_dim=128),
+    "wide values": sized(key_dim=32, value_dim=96, convolution=2),
+    "tiled": sized(tiled=True, value_heads=6),
+    "one head of values each": sized(value_heads=2, value_dim=32, convolution=5),
+    "experts": replace(tiny_config(), experts=Experts(count=5, used=2, size=32, normalised=True, shared_size=32)),
+}
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def model(request: pytest.FixtureRequest) -> NativeLlamaModel:
+    config = CONFIGS[request.param]
+    return NativeLlamaModel(config, random_weights(config), target="float32")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> NativeLlamaModel:
+    return NativeLlamaModel(CONFIGS["tiny"], random_weights(CONFIGS["tiny"]), target="float32")
+
+
+@pytest.fixture(scope="module")
+def whole(tiny: NativeLlamaModel) -> Floats:
+    """Logits of all tokens in one pass."""
+    return NativeSequence(tiny).feed(TOKENS)
+
+
+# ---- Numbers --------------------------------------------------------------------------------------------------------
+
+
+def test_logits_are_those_of_float64(model: NativeLlamaModel) -> None:
+    expected = reference_logits(model.config, random_weights(model.config), TOKENS)
+    found = NativeSequence(model).feed(TOKENS)
+    assert np.abs(found - expected).max() < 4e-6 * np.abs(expected).max()
+    assert np.sqrt(np.mean((found - expected) ** 2)) < 4e-7 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("part", ["in_proj_qkv.weight", "in_proj_z.weight", "in_proj_a.weight", "in_proj_b.weight",
+                                  "conv1d.weight", "decay", "dt_bias", "norm.weight", "out_proj.weight"])  # fmt: skip
+def test_each_weight_matters(part: str) -> None:
+    config = CONFIGS["tiny"]
+    weights = random_weights(config)
+    expected = reference_logits(config, weights, TOKENS)
+    weights[f"model.layers.1.linear_attn.{part}"] *= np.float32(1.25)
+    found = NativeSequence(NativeLlamaModel(config, weights, target="float32")).feed(TOKENS)
+    assert np.abs(found - expected).max() > 1e-3 * np.abs(expected).max()
+
+
+# ---- Bits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pieces", [(1,) * 48, (3, 45), (7, 1, 1, 39), (16, 16, 16), (2, 46)])
+def test_a_prompt_in_pieces_has_the_bits_of_one_in_one_piece(model: NativeLlamaModel, pieces: tuple[int, ...]) -> None:
+    one, several = NativeSequence(model).feed(TOKENS), NativeSequence(model)
+    parts = [
+        several.feed(TOKENS[end - count : end]) for count, end in zip(pieces, itertools.accumulate(pieces), strict=True)
+    ]
+    assert np.array_equal(np.concatenate(parts), one)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3])
+@pytest.mark.parametrize("accepted", range(8))
+def test_a_draft_that_was_dropped_leaves_no_trace(
+    tiny: NativeLlamaModel, whole: Floats, accepted: int, kept: int
+) -> None:
+    """Seven drafted rows behind the kept ones, of which some were right; twice, then plain rows."""
+    sequence = NativeSequence(tiny)
+    sequence.feed(TOKENS[:5])
+    for _ in range(2):
+        start = sequence.length
+        right = TOKENS[start : start + kept + accepted]
+        found = sequence.feed(right + OTHERS[: 7 - accepted], kept)
+        assert np.array_equal(found[: len(right)], whole[start : start + len(right)])
+        sequence.roll_back(start + len(right))
+    rest = sequence.feed(TOKENS[sequence.length :])
+    assert np.array_equal(rest, whole[-len(rest) :])
+
+
+def test_a_state_that_was_rolled_back_one_row_too_few_is_seen(tiny: NativeLlamaModel, whole: Floats) -> None:
+    sequence = NativeSequence(tiny)
+    sequence.feed(TOKENS[:5])
+    sequence.feed(TOKENS[5:8] + OTHERS[:4], 1)
+    sequence.roll_back(9)  # one dropped row stays
+    positions = list(range(8, 20))
+    found = sequence.run(TOKENS[8:20], positions, sequence.span(12))
+    assert not np.array_equal(found[0], whole[8])
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_nothing_is_settled_where_kept_is_minus_one(tiny: NativeLlamaModel, whole: Floats, count: int) -> None:
+    sequence = NativeSequence(tiny, pending=24)
+    sequence.feed(TOKENS[:6])
+    sequence.feed(TOKENS[6:9], 1)
+    before = [array.copy() for array in sequence.cache.states.state]  # type: ignore[union-attr]
+    for start in range(9, 9 + 2 * count, count):
+        found = sequence.feed(TOKENS[start : start + count], -1)
+        assert np.array_equal(found, whole[start : start + count])
+    after = sequence.cache.states.state  # type: ignore[union-attr]
+    assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
+    for length in (sequence.length, 9 + count, 8):
+        sequence.roll_back(length)
+        assert np.array_equal(sequence.feed(TOKENS[length : length + 2], -1), whole[length : length + 2])
+    sequence.roll_back(8)
+    assert np.array_equal(sequence.feed(TOKENS[8:]), whole[8:])
+
+
+def test_a_draft_before_anything_else_can_be_dropped(tiny: NativeLlamaModel, whole: Floats) -> None:
+    for kept in (0, -1):
+        sequence = NativeSequence(tiny)
+        for array in sequence.cache.states.state + sequence.cache.states.inputs:  # type: ignore[union-attr]
+            array[:] = np.nan  # of an earlier sequence
+        sequence.feed(TOKENS[:2] + OTHERS[:3], kept)
+        sequence.roll_back(2)
+        assert np.array_equal(sequence.feed(TOKENS[2:]), whole[2:])
+
+
+TREE = [-1, 0, 1, 0, 3, -1, 5, 5, 3, 2, 9, 6, -1, 12]
+"""Parents of a tree's nodes."""
+
+
+def path_of(node: int) -> list[int]:
+    return [] if node < 0 else [*path_of(TREE[node]), node]
+
+
+@pytest.mark.parametrize("chain", [0, 1, 4])
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_path_of_a_tree_has_the_bits_of_a_chain(model: NativeLlamaModel, kept: int, chain: int) -> None:
+    if kept > chain:
+        pytest.skip("rows of a tree are never kept")
+    drawn = [OTHERS[i] for i in range(len(TREE))]
+    tree = NativeSequence(model, pending=24)
+    tree.feed(TOKENS[:9])
+    tree.feed(TOKENS[9:12], 1)  # two rows that are pending before the tree
+    found = tree.feed_tree([*TOKENS[12 : 12 + chain], *drawn], TREE, kept, chain)
+    for leaf in range(len(TREE)):
+        path = path_of(leaf)
+        plain = NativeSequence(model).feed([*TOKENS[: 12 + chain], *(drawn[node] for node in path)])
+        assert np.array_equal(found[[chain + node for node in path]], plain[12 + chain :])
+
+
+@pytest.mark.parametrize("leaf", [4, 10, 11, 13])
+def test_the_path_of_a_tree_that_is_kept_goes_on(tiny: NativeLlamaModel, leaf: int) -> None:
+    drawn = [OTHERS[i] for i in range(len(TREE))]
+    tree = NativeSequence(tiny, pending=24)
+    tree.feed(TOKENS[:9])
+    tree.feed_tree([TOKENS[9], *drawn], TREE, 1, 1)
+    path = path_of(leaf)
+    tree.cache.keep_path(tree.slot, 10, path)
+    rest = tree.feed(TOKENS[10:30])
+    plain = NativeSequence(tiny).feed([*TOKENS[:10], *(drawn[node] for node in path), *TOKENS[10:30]])
+    assert np.array_equal(rest, plain[-20:])
+
+
+def test_company_and_threads_change_no_bit(model: NativeLlamaModel) -> None:
+    alone = NativeSequence(model).feed(TOKENS)
+    sets = [name for name in ("portable", "avx2", "avxvnni", "avx512", "neon", "i8mm") if _works(name)]
+    for threads, name in itertools.product((1, 2, 3, 4), sets):
+        own, model.context = model.context, NativeContext(threads, name)
+        try:
+            found = _in_company(model)
+        finally:
+            model.context = own
+        assert np.array_equal(found, alone), (threads, name)
+
+
+def _works(name: str) -> bool:
+    return int(native_library().outrider_isa_state(name.encode())) == 1
+
+
+def _in_company(model: NativeLlamaModel) -> Floats:
+    """Logits of TOKENS beside two other sequences, in three passes."""
+    cache = model.new_cache(CacheSpec(slots=3, max_seq_len=64, kind="paged", block_size=4))
+    sequences = [NativeSequence(model, cache) for _ in range(3)]
+    found = []
+    for first, last in ((0, 7), (7, 40), (40, 48)):
+        spans = [sequences[0].span(5, 2), sequences[1].span(last - first), sequences[2].span(3, 0)]
+        tokens = [*OTHERS[:5], *TOKENS[first:last], *OTHERS[5:8]]
+        positions = [row for span in spans for row in range(span.start, span.start + span.count)]
+        found.append(model.forward(ForwardBatch(tokens, positions, tuple(spans), None), cache).logits[5:-3])
+        for other, length in ((sequences[0], 2), (sequences[2], 0)):
+            other.roll_back(other.length - 5 + length if other is sequences[0] else length)
+    return np.concatenate(found)
