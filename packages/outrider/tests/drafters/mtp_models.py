@@ -44,7 +44,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Reference:
-    """A model and its head in transformers, in float32."""
+    """A model and its head in transformers. They compute in float64, all but their norms: float32 strays further."""
 
     model: Any
     head: Any
@@ -64,23 +64,38 @@ class Reference:
             known = torch.cat([known, out[:, -1:]], dim=1)
 
 
+FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", {}),
+    "qwen3_5": (
+        "Qwen3_5TextConfig",
+        "Qwen3_5ForCausalLM",
+        {"layer_types": ["full_attention"] * 2, "head_dim": 16, "partial_rotary_factor": 1.0},
+    ),
+}
+"""transformers' classes, and a configuration's differences. All layers have attention: plain, or with a gate."""
+
+
 @cache
-def reference() -> Reference:
+def reference(family: str = "qwen3") -> Reference:
     """A model of two layers with attention, and its head."""
     torch.manual_seed(0)
-    config = transformers.Qwen3Config(**_DIMENSIONS)
+    kind, made, own = FAMILIES[family]
+    config = getattr(transformers, kind)(**_DIMENSIONS | own)
     config.num_mtp_layers, config.mtp_layer_types = 1, ["full_attention"]
-    model = transformers.Qwen3ForCausalLM(config).eval()
+    model = getattr(transformers, made)(config).eval()
     head = MtpModel(model, 1).eval()
     for part in (model, head):
         for name, parameter in part.named_parameters():
             if "norm" in name:
                 parameter.data.add_(0.2 * torch.randn_like(parameter))
+    for part in (model, head):
+        part.double()
+    head.tie_with_main_model(model)
     return Reference(model, head)
 
 
 def tensors(made: Reference) -> dict[str, Tensor]:
-    """Its weights under the names of checkpoints."""
+    """Its weights under the names of checkpoints; norms as factors, to which this family's files are one short."""
     found = {name: value.detach() for name, value in made.model.state_dict().items()}
     for name, value in made.head.state_dict().items():
         place, _, kind = name.rpartition(".")
@@ -88,15 +103,16 @@ def tensors(made: Reference) -> dict[str, Tensor]:
             found[f"{_NAMES[place]}.{kind}"] = value.detach()
         elif "mtp_block" in place:
             found[f"mtp.{place.replace('mtp_block.', '')}.{kind}"] = value.detach()
-    return found
+    short = made.model.config.model_type.startswith("qwen3_5")
+    return {name: (value + 1 if short and "norm" in name else value).float() for name, value in found.items()}
 
 
 @cache
-def target(dtype: DTypeName = "float32") -> NativeLlamaModel:
+def target(family: str = "qwen3", dtype: DTypeName = "float32") -> NativeLlamaModel:
     """The model of ``reference`` in the native library."""
-    d = _DIMENSIONS
+    d = _DIMENSIONS | FAMILIES[family][2]
     config = ModelConfig(
-        family="qwen3",
+        family=family,
         vocab_size=VOCABULARY,
         hidden_size=d["hidden_size"],
         intermediate_size=d["intermediate_size"],
@@ -107,8 +123,9 @@ def target(dtype: DTypeName = "float32") -> NativeLlamaModel:
         max_seq_len=d["max_position_embeddings"],
         rms_norm_eps=d["rms_norm_eps"],
         qk_norm=True,
+        gated_attention=family == "qwen3_5",
         mtp_layers=1,
     )
-    made = make_model(config, tensors(reference()), dtype=dtype)
+    made = make_model(config, tensors(reference(family)), dtype=dtype)
     assert isinstance(made, NativeLlamaModel)
     return made

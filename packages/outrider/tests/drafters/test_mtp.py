@@ -21,7 +21,7 @@ from outrider.native.library import library
 from outrider.verify.draft import Draft
 from outrider.verify.tree import path_to
 from tests import small_models
-from tests.drafters.mtp_models import VOCABULARY, reference, target
+from tests.drafters.mtp_models import FAMILIES, VOCABULARY, reference, target
 from tests.small_engines import Scripted, engine, generate, request, run
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
@@ -29,9 +29,9 @@ pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
 TEXT = small_models.ids(12)
 
 
-def features(tokens: list[int]) -> Any:
+def features(tokens: list[int], family: str) -> Any:
     """The residual stream behind the last layer of the target [n, d]."""
-    model = target()
+    model = target(family)
     cache = model.new_cache(CacheSpec(max_seq_len=64))
     slot = cache.allocate()
     cache.extend(slot, len(tokens))
@@ -39,16 +39,18 @@ def features(tokens: list[int]) -> Any:
     return model.forward(batch, cache).features
 
 
-def test_logits_of_every_level_are_those_of_transformers() -> None:
-    head = mtp_head(target())
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_of_every_level_are_those_of_transformers(family: str) -> None:
+    head = mtp_head(target(family))
     assert head is not None
-    runner = NativeMtp(head, target(), CacheSpec(max_seq_len=64))
+    runner = NativeMtp(head, target(family), CacheSpec(max_seq_len=64))
     slot, rows, path = runner.cache.allocate(), len(TEXT) - 1, list[int]()
     runner.cache.extend(slot, rows)
-    fed, tokens, positions, spans = runner.fuse(features(TEXT)[:-1]), TEXT[1:], [*range(rows)], [Span(slot, 0, rows)]
+    fed = runner.fuse(features(TEXT, family)[:-1])
+    tokens, positions, spans = TEXT[1:], [*range(rows)], [Span(slot, 0, rows)]
     for level in range(4):
         out, logits = runner.run(fed, tokens, positions, spans, [len(tokens) - 1])
-        expected = reference().row(TEXT, path).numpy()
+        expected = reference(family).row(TEXT, path).numpy()
         assert np.abs(logits[0] - expected).max() <= 2e-6 * np.abs(expected).max()
         path.append(int(expected.argmax()))
         runner.cache.extend(slot, 1)

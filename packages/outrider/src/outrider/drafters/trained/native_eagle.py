@@ -29,8 +29,9 @@ class NativeEagle(NativeHead):
     def __init__(self, head: HeadWeights, target: NativeLlamaModel, cache: CacheSpec) -> None:
         """Packs the weights of ``head``. ``cache``: the specification of the layers' own cache."""
         c = head.config
-        layers, kv_heads, dtype = c.num_layers, c.num_kv_heads, target.cache_dtype
-        super().__init__(target, make_cache(cache, layers=layers, kv_heads=kv_heads, head_dim=c.head_dim, dtype=dtype))
+        kv_heads, dtype = c.num_kv_heads, target.cache_dtype
+        own = make_cache(cache, layers=c.num_layers, kv_heads=kv_heads, head_dim=c.head_dim, dtype=dtype)
+        super().__init__(target, own)
         ids = head.draft_ids
         self.vocabulary = None if ids is None else DraftVocabulary(ids, target.config.vocab_size)
         self._reads_embeddings = c.fuses_layers

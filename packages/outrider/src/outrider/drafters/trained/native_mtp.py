@@ -43,8 +43,9 @@ class NativeMtp(NativeHead):
         Quantised matrices stay as they are stored. Floats are rounded to 8 bits, or not at all for a float32 target.
         """
         c = head.config
-        layers, kv_heads, dtype = c.num_layers, c.num_kv_heads, target.cache_dtype
-        super().__init__(target, make_cache(cache, layers=layers, kv_heads=kv_heads, head_dim=c.head_dim, dtype=dtype))
+        kv_heads, dtype = c.num_kv_heads, target.cache_dtype
+        own = make_cache(cache, layers=c.num_layers, kv_heads=kv_heads, head_dim=c.head_dim, dtype=dtype)
+        super().__init__(target, own)
         kind = head_format(target)
         rounded: Mapping[str, Target] = dict.fromkeys(_FLOATS, kind)
         self._parts = parts = Packer(head.tensors, "float32" if kind == "float32" else None, rounded=rounded)
