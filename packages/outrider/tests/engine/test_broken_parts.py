@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from outrider.config import SamplingParams
 from outrider.drafters.api import Outcome, RequestView
 from outrider.errors import InvalidRequestError, NoTokenError, NumericalError
-from outrider.models.base import LoadedModel
-from outrider.models.factory import make_model
 from outrider.models.toy import TableModel
 from outrider.verify.draft import Draft
-from tests import small_models
 from tests.arrays import Floats, log
+from tests.nan_models import check_nan_of_a_refused_draft
 from tests.small_engines import Scripted, engine, generate, request, run
 
 VOCAB = 6
@@ -196,44 +194,10 @@ def test_nan_within_a_prompt_that_is_scored_ends_only_its_request() -> None:
     assert served.cache.free_tokens() == 2 * served.max_seq_len
 
 
-def sick_llama() -> LoadedModel:
-    """Reading token 63 fills rows of the cache with NaN; saying it is as likely as saying another.
-
-    The residual stream has a place that this token alone uses, and numbers overflow there.
-    """
-    c = small_models.config(tie_embeddings=False, max_seq_len=1100)
-    tensors = small_models.tensors(c)
-    tensors["model.embed_tokens.weight"][:63, 0] = 0
-    tensors["model.embed_tokens.weight"][63, 0] = 10
-    for name, weight in tensors.items():
-        if name.endswith(("o_proj.weight", "down_proj.weight")):
-            weight[0] = 0
-        if name.endswith("input_layernorm.weight"):
-            weight[0] = 3e38
-    return make_model(c, tensors, dtype="bfloat16")
-
-
 @pytest.mark.parametrize("prompt", [8, 511])
 @pytest.mark.parametrize("at", [0, 1])
 def test_nan_that_a_refused_draft_leaves_behind(prompt: int, at: int) -> None:
-    """Masked rows of NaN spread all the same, in this run, in the next, and to the next request of the slot."""
-    tokens = [t % 63 for t in small_models.ids(prompt)]
-    params = SamplingParams(max_tokens=8, banned_token_ids=[63])
-    expected = generate(engine(sick_llama()), tokens, params)
-
-    served = engine(sick_llama(), more={"poison": Scripted(lambda view, budget: chain(([0] * at + [63])[:budget]))})
-    r = request(tokens, params, draft="poison")
-    run(served, r)
-    assert r.error is None
-    assert list(r.output) == expected
-    assert generate(served, tokens, params) == expected
-    bad = request([*tokens, 63], params)
-    run(served, bad)
-    assert isinstance(bad.error, NumericalError)
-    after = request(tokens, params)
-    run(served, after)
-    assert list(after.output) == expected
-    assert not after.retried_without_drafts  # the failed request left a clean slot
+    check_nan_of_a_refused_draft("native", prompt, at)
 
 
 @pytest.mark.parametrize(
