@@ -43,7 +43,7 @@ REFUSED = (
         "minimax",
         "mpt",
     ),
-    *("nemotron", "olmo", "olmoe", "opt", "phi", "phimoe", "qwen2_moe", "qwen3_next", "rwkv", "stablelm"),
+    *("nemotron", "olmo", "olmoe", "opt", "phi", "phimoe", "qwen2_moe", "rwkv", "stablelm"),
 )
 """Types that were tried."""
 

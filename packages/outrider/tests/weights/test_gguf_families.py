@@ -17,6 +17,7 @@ from outrider.cache import CacheSpec
 from outrider.verify.arrays import bfloat16
 from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.families import GGUF_FAMILIES
+from outrider.weights.gguf.hybrid import HYBRIDS
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.gguf.rope import llama3_divisors
 from outrider.weights.hf_config.config import parse_config, to_hf_config
@@ -105,4 +106,4 @@ def test_a_scaling_gives_transformers_logits(
 
 
 def test_every_architecture_has_a_case() -> None:
-    assert GGUF_FAMILIES.keys() == set(map(arch_of, CASES))
+    assert GGUF_FAMILIES.keys() == set(map(arch_of, CASES)) | HYBRIDS.keys()

@@ -40,9 +40,19 @@ _DIMS: dict[str, Any] = {
     **{"pad_token_id": None, "bos_token_id": None, "eos_token_id": None},
 }
 _KINDS: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16}
+_DELTA: dict[str, Any] = {
+    "layer_types": ["linear_attention", "full_attention"],
+    **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8},
+}
+_EXPERTS: dict[str, Any] = {
+    **{"num_experts": 5, "num_experts_per_tok": 2},
+    **{"moe_intermediate_size": 24, "shared_expert_intermediate_size": 16},
+}
 _OWN: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("gemma2", "gemma3_text", "olmo3"), _KINDS),
     **{family: {"sliding_window": 16} for family in ("mistral", "phi3", "starcoder2")},
+    "qwen3_5_text": _DELTA,
+    **dict.fromkeys(("qwen3_next", "qwen3_5_moe_text"), _DELTA | _EXPERTS),
     "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2},
     "qwen3_moe": {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
 }

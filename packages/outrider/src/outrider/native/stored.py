@@ -36,9 +36,11 @@ class StoredTensor:
     data: NDArray[np.uint8]
     """A view of the mapped file, one byte each."""
     order: NDArray[np.int64] | None = None
-    """The file's row for each row of the tensor; None if they are the same."""
+    """The file's row for each row of the tensor; None if they are the same. If fewer, ``shape`` has the file's."""
     plus: float = 0.0
     """Added to every number; for norms only."""
+    negative_exponential: bool = False
+    """Each number x means -e to the power of x; for the decay of recurrent layers only."""
 
     @classmethod
     def of(cls, array: NDArray[np.float32]) -> StoredTensor:
@@ -85,6 +87,9 @@ class StoredTensor:
             stored = (stored.astype(np.uint32) << 16).view(np.float32)
         values = stored.astype(np.float32).reshape(self.shape)  # a writable copy
         values = values if self.order is None else values[self.order]
+        if self.negative_exponential:  # by way of double precision, so that all libraries round to the same number
+            with np.errstate(over="ignore"):  # of a damaged file
+                values = -np.exp(values.astype(np.float64)).astype(np.float32)
         return values + np.float32(self.plus) if self.plus else values
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from outrider.errors import ModelFormatError
 from outrider.native.stored import StoredTensor
 from outrider.utils.json_files import read_json_object, shown
 from outrider.weights.families import FAMILIES
-from outrider.weights.families.elsewhere import family_extension, is_vision_language
+from outrider.weights.families.elsewhere import TEXT_PARTS, family_extension, is_vision_language
 from outrider.weights.files.checkpoint import Checkpoint
 from outrider.weights.files.layout import check_counts, check_shapes, unread_tensors
 from outrider.weights.files.parts import find_parts, stored_parts
@@ -23,6 +23,7 @@ from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.gguf.shards import is_shard
 from outrider.weights.hf_config.config import read_config
 from outrider.weights.hf_config.keys import unread_keys
+from outrider.weights.hf_config.multimodal import text_tensors, vision_tensors
 
 __all__ = [
     "GGUF_WEIGHTS",
@@ -57,8 +58,9 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         infos = {name: infos[place] for name, place in own.items()}
     family = FAMILIES[config.family]
     check_counts(config, len(infos), folder)
+    config = replace(config, mtp_layers=int("mtp.fc.weight" in infos and family.has_draft_head))
     parts, expected = find_parts(
-        config, family.own_name, interleaved=family.interleaved, norm_offset=family.norm_offset
+        config, family.names_in(infos), interleaved=family.interleaved, norm_offset=family.norm_offset
     )
     unread = unread_tensors(expected, infos)
     check_shapes(config, expected, {name: info.shape for name, info in infos.items()}, folder)
@@ -71,12 +73,16 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(config, stored_parts(parts, stored))
 
 
-def _text_names(folder: Path, names: Iterable[str]) -> dict[str, str] | None:
-    """Names in the file of a vision–language model's text tensors, by the text family's names; None: a text model."""
-    if not is_vision_language(folder):
+def _text_names(folder: Path, names: Collection[str]) -> dict[str, str] | None:
+    """Names in the file of the text tensors of a model of text and images, by the text family's; None: a text model."""
+    if is_vision_language(folder):
+        found: dict[str, str] = family_extension("vision_language", folder).text_names(folder, names)
+        return found
+    if read_json_object(folder / "config.json").get("model_type") not in TEXT_PARTS:
         return None
-    found: dict[str, str] = family_extension("vision_language", folder).text_names(folder, names)
-    return found
+    if unseen := vision_tensors(names):
+        logger.warning("%s: its vision part (%d tensors) is not loaded: the model reads text only", folder, unseen)
+    return text_tensors(names)
 
 
 def _names_without_prefix(names: Iterable[str]) -> dict[str, str] | None:

@@ -6,6 +6,7 @@ from outrider.weights.families.base import Family
 from outrider.weights.families.gemma import GEMMA, GEMMA2, GEMMA3
 from outrider.weights.families.glm4 import GLM, GLM4
 from outrider.weights.families.granite import GRANITE
+from outrider.weights.families.hybrid import QWEN3_5, QWEN3_5_MOE, QWEN3_NEXT
 from outrider.weights.families.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from outrider.weights.families.mixture import MIXTRAL, QWEN3_MOE
 from outrider.weights.families.olmo2 import OLMO2, OLMO3
@@ -19,6 +20,6 @@ FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
         *(LLAMA, MISTRAL, QWEN2, QWEN3, PHI3, GRANITE, SMOLLM3, OLMO2, OLMO3, STARCODER2, GLM, GLM4),
-        *(GEMMA, GEMMA2, GEMMA3, MIXTRAL, QWEN3_MOE),
+        *(GEMMA, GEMMA2, GEMMA3, MIXTRAL, QWEN3_MOE, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
     )
 }

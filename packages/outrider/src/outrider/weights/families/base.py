@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -93,11 +93,26 @@ class Family:
     """Rotary pairs are adjacent rows of q and k."""
     norm_offset: float = 0.0
     """Added to the weights of norms in the file."""
+    has_draft_head: bool = False
+    """Files may hold a head that predicts a token more (``mtp.*``), of the kind of the last layer."""
+    may_stack_experts: bool = False
+    """Files may hold the experts of a layer as ``experts.gate_up_proj`` and ``experts.down_proj``, without suffix."""
 
     @property
     def own_code(self) -> tuple[str, str]:
         """Classes that ``auto_map`` may name: transformers has them."""
         return self.architecture, f"{self.architecture.removesuffix('ForCausalLM')}Config"
+
+    def names_in(self, found: Collection[str]) -> Callable[[str], str]:
+        """A function from canonical names to those of a file that has the tensors ``found``."""
+
+        def name(canonical: str) -> str:
+            before, stacked, rest = canonical.partition(".experts.")
+            if stacked and f"{before}.experts.gate_up_proj" in found:
+                return f"{before}.experts.{'down' if 'down_proj' in rest else 'gate_up'}_proj"
+            return self.own_name(canonical)
+
+        return name if self.may_stack_experts else self.own_name
 
     def own_name(self, canonical: str) -> str:
         """The name that the family's files have for ``model.layers.3.mlp.gate_proj.weight``."""
@@ -106,6 +121,8 @@ class Family:
         head, layer, rest = canonical.split(".", 3)[:2], canonical.split(".", 3)[2], canonical.split(".", 3)[3]
         stem, _, kind = rest.rpartition(".")
         for known, own in self.rename.items():
+            if rest == known:  # a tensor that is neither weight nor bias
+                return ".".join([*head, layer, own])
             if stem == known or ("*" in known and (stem := _renamed(stem, known, own)) != rest.rpartition(".")[0]):
                 return ".".join([*head, layer, own if "*" not in known else stem, kind])
         return canonical

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,8 @@ from outrider.weights.families import FAMILIES
 
 __all__ = [
     "ENCODER_DECODERS",
+    "READ_ONLY",
+    "TEXT_PARTS",
     "VISION_LANGUAGE",
     "OtherFamily",
     "family_extension",
@@ -23,6 +26,12 @@ OtherFamily = Literal["encoder_decoder", "vision_language", "transformers"]
 
 ENCODER_DECODERS = frozenset(("t5", "mt5", "bart", "marian", "whisper"))
 VISION_LANGUAGE = frozenset(("smolvlm", "idefics3"))
+
+TEXT_PARTS: Mapping[str, str] = {"qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text"}
+"""Models of text and images of which this distribution computes the text: ``model_type`` of the whole and the part."""
+
+READ_ONLY = frozenset(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"))
+"""Families whose files are read here, and which transformers computes unless ``implementation`` says otherwise."""
 
 
 def other_family(folder: Path) -> OtherFamily | None:
@@ -41,7 +50,12 @@ def other_family(folder: Path) -> OtherFamily | None:
         return "encoder_decoder"
     if family in VISION_LANGUAGE:
         return "vision_language"
-    foreign = family not in FAMILIES and any(folder.glob("*.safetensors")) and has_extension("families", "transformers")
+    family = TEXT_PARTS.get(family, family)
+    foreign = (
+        (family not in FAMILIES or family in READ_ONLY)
+        and any(folder.glob("*.safetensors"))
+        and has_extension("families", "transformers")
+    )
     return "transformers" if foreign and extension("families", "transformers").knows(family) else None
 
 

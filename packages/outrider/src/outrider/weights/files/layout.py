@@ -19,12 +19,41 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     d = config.hidden_size
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config.vocab_size, d)}
     for i in range(config.num_layers):
-        for name, shape in (_attention(config) | _mlp(config, i)).items():
+        for name, shape in (_mixer(config, i) | _mlp(config, i)).items():
             shapes[f"model.layers.{i}.{name}"] = shape
     shapes |= _norm(config, "model.norm")
     if not config.tie_embeddings:
         shapes["lm_head.weight"] = (config.vocab_size, d)
-    return shapes
+    return shapes | (_draft_head(config) if config.mtp_layers else {})
+
+
+def _draft_head(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """The head that predicts a token more: a layer with attention, of the kind of the model's last layer."""
+    d = config.hidden_size
+    shapes: dict[str, tuple[int, ...]] = {"mtp.fc.weight": (d, 2 * d)}
+    for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden"):
+        shapes |= _norm(config, f"mtp.{name}")
+    for name, shape in (_attention(config) | _mlp(config, config.num_layers - 1)).items():
+        shapes[f"mtp.layers.0.{name}"] = shape
+    return shapes | _norm(config, "mtp.norm")
+
+
+def _mixer(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]:
+    recurrent = config.recurrent
+    if recurrent is None or not config.is_recurrent(layer):
+        return _attention(config)
+    d, heads, name = config.hidden_size, recurrent.value_heads, "linear_attn."
+    return _norm(config, "input_layernorm") | {
+        f"{name}in_proj_qkv.weight": (recurrent.channels, d),
+        f"{name}in_proj_z.weight": (recurrent.values, d),
+        f"{name}in_proj_b.weight": (heads, d),
+        f"{name}in_proj_a.weight": (heads, d),
+        f"{name}conv1d.weight": (recurrent.channels, recurrent.convolution),
+        f"{name}dt_bias": (heads,),
+        f"{name}decay": (heads,),
+        f"{name}norm.weight": (recurrent.value_dim,),
+        f"{name}out_proj.weight": (d, recurrent.values),
+    }
 
 
 def _norm(config: ModelConfig, name: str) -> dict[str, tuple[int, ...]]:
@@ -40,7 +69,7 @@ def _attention(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     d, head = config.hidden_size, config.head_dim
     q, kv = config.num_heads * head, config.num_kv_heads * head
     shapes = {} if config.norms == "after" else _norm(config, "input_layernorm")
-    for name, rows in (("q", q), ("k", kv), ("v", kv)):
+    for name, rows in (("q", 2 * q if config.gated_attention else q), ("k", kv), ("v", kv)):
         shapes |= _linear(f"self_attn.{name}_proj", rows, d, config.attention_bias)
     if config.qk_norm:
         shapes["self_attn.q_norm.weight"] = (q if config.whole_qk_norm else head,)
@@ -56,6 +85,9 @@ def _mlp(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]:
         shapes["mlp.gate.weight"] = (experts.count, d)
         for expert in range(experts.count):
             shapes |= _projections(config, f"mlp.experts.{expert}", experts.size)
+        if experts.shared_size:
+            shapes |= _projections(config, "mlp.shared_expert", experts.shared_size)
+            shapes["mlp.shared_expert_gate.weight"] = (1, d)
     else:
         shapes |= _projections(config, "mlp", config.intermediate_size)
     return shapes | ({} if config.norms == "before" else _norm(config, "mlp_output_norm"))

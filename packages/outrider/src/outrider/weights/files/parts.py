@@ -10,14 +10,15 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.models.config import ModelConfig
+from outrider.models.config import ModelConfig, RecurrentLayers
 from outrider.native.stored import StoredTensor
 from outrider.weights.files.layout import expected_shapes
+from outrider.weights.files.side_by_side import rows_of
 
 __all__ = ["TensorPart", "find_parts", "pair_order", "stored_parts"]
 
 Shape = tuple[int, ...]
-Pairs = tuple[int, int, int | None, bool]
+Pairs = tuple[int, int, int | None, bool, bool]
 """Arguments of ``pair_order``."""
 
 
@@ -35,10 +36,16 @@ class TensorPart:
     """How rotary pairs lie in the rows of q and k."""
     plus: float = 0.0
     """Added to every number."""
+    side_by_side: tuple[str, RecurrentLayers] | None = None
+    """Arguments of ``rows_of``: the part's rows lie among others in the whole tensor, and ``first`` is 0."""
+    negative_exponential: bool = False
+    """Each number x means -e to the power of x."""
 
     @property
     def order(self) -> NDArray[np.int64] | None:
         """The part's row for each row of the model's tensor; None if they are the same."""
+        if self.side_by_side is not None:
+            return rows_of(*self.side_by_side)
         return None if self.pairs is None else pair_order(*self.pairs)
 
 
@@ -61,19 +68,45 @@ def find_parts(
         own = own_name(name)
         first = files[own][0] if own in files else 0
         files[own] = (first + shape[0], *shape[1:])
-        plus = norm_offset if name.endswith("norm.weight") else 0.0
-        parts[name] = TensorPart(own, shape, first, _pairs(name, config, interleaved), plus)
+        fused = _side_by_side(name, own, config)
+        parts[name] = TensorPart(
+            own,
+            shape,
+            0 if fused else first,
+            _pairs(name, config, interleaved),
+            norm_offset if _is_norm(name) else 0.0,
+            fused,
+            negative_exponential=own.endswith(".A_log"),
+        )
     experts = config.experts.count if config.experts is not None else 0
     for own in {p.tensor for name, p in parts.items() if ".experts." in name and p.first}:
         files[own] = (experts, files[own][0] // experts, *files[own][1:])
+    for own in (own for own in files if own.endswith(".conv1d.weight")):
+        channels, rows = files[own]
+        files[own] = channels, 1, rows  # each channel reads its own rows only
     return parts, files
 
 
+def _is_norm(name: str) -> bool:
+    """Whether a tensor is the weight of a norm to which a family may add; those of recurrent heads have all of it."""
+    stem, _, kind = name.rpartition(".")
+    return kind == "weight" and "norm" in stem.rpartition(".")[2] and not stem.endswith("linear_attn.norm")
+
+
+def _side_by_side(name: str, own: str, config: ModelConfig) -> tuple[str, RecurrentLayers] | None:
+    if config.recurrent is None or not own.endswith(("in_proj_qkvz.weight", "in_proj_ba.weight")):
+        return None
+    return name.removesuffix(".weight").rpartition("in_proj_")[2], config.recurrent
+
+
 @lru_cache(maxsize=8)
-def pair_order(heads: int, head_dim: int, rotary_dim: int | None, interleaved: bool) -> NDArray[np.int64] | None:
+def pair_order(
+    heads: int, head_dim: int, rotary_dim: int | None, interleaved: bool, gated: bool = False
+) -> NDArray[np.int64] | None:
     """The order of rows that puts both parts of every rotary pair half a head apart; None if the file has it already.
 
-    Dimensions without rotation fill up both halves: their pairs have the angle 0.
+    Dimensions without rotation fill up both halves: their pairs have the angle 0. ``gated``: behind the rows of each
+    head as many of its gate follow, whose order stays.
 
     A head of 4 rows, by rotary pair and part:   (0,re) (0,im) (1,re) (1,im)  ->  (0,re) (1,re) (0,im) (1,im)
     A head of 4, its first half rotated:         (0,re) (0,im)  a  b          ->  (0,re)   a    (0,im)   b
@@ -84,14 +117,22 @@ def pair_order(heads: int, head_dim: int, rotary_dim: int | None, interleaved: b
     pairs, rest = np.arange(turned), np.arange(turned, head_dim)
     real, imaginary = (pairs[0::2], pairs[1::2]) if interleaved else (pairs[: turned // 2], pairs[turned // 2 :])
     own = np.concatenate([real, rest[: len(rest) // 2], imaginary, rest[len(rest) // 2 :]])
-    order: NDArray[np.int64] = (np.arange(heads)[:, None] * head_dim + own).reshape(-1)
+    if gated:
+        own = np.concatenate([own, np.arange(head_dim, 2 * head_dim)])
+    order: NDArray[np.int64] = (np.arange(heads)[:, None] * len(own) + own).reshape(-1)
     return order
 
 
 def _pairs(name: str, config: ModelConfig, interleaved: bool) -> Pairs | None:
+    """How the rows of q and k lie, and the numbers of the norms on their heads."""
+    stem = name.rpartition("self_attn.")[2].partition(".")[0]
     heads = {"q_proj": config.num_heads, "k_proj": config.num_kv_heads}
-    count = heads.get(name.rpartition("self_attn.")[2].partition(".")[0])
-    return None if count is None else (count, config.head_dim, config.rotary_dim, interleaved)
+    if not config.whole_qk_norm:
+        heads |= {"q_norm": 1, "k_norm": 1}
+    if stem not in heads:
+        return None
+    gated = stem == "q_proj" and config.gated_attention
+    return heads[stem], config.head_dim, config.rotary_dim, interleaved, gated
 
 
 def stored_parts(parts: Mapping[str, TensorPart], files: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
@@ -103,5 +144,12 @@ def stored_parts(parts: Mapping[str, TensorPart], files: Mapping[str, StoredTens
 def _cut(tensor: StoredTensor, part: TensorPart) -> StoredTensor:
     rows = tensor.shape[0] if len(part.shape) == 1 else math.prod(tensor.shape[:-1])
     size = len(tensor.data) // max(rows, 1)  # bytes of a row: no quantisation block spans two rows
-    data = tensor.data[part.first * size : (part.first + part.shape[0]) * size]
-    return replace(tensor, shape=part.shape, data=data, order=part.order, plus=part.plus)
+    count = rows if part.side_by_side else part.shape[0]
+    return replace(
+        tensor,
+        shape=(count, *part.shape[1:]),
+        data=tensor.data[part.first * size : (part.first + count) * size],
+        order=part.order,
+        plus=part.plus,
+        negative_exponential=part.negative_exponential,
+    )

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 from outrider.weights.families import FAMILIES
-from outrider.weights.gguf.families import GGUF_FAMILIES, MIXTRAL, OLMO3, GGUFFamily, shortest
+from outrider.weights.gguf.families import GGUF_FAMILIES, MIXTRAL, OLMO3
 from outrider.weights.gguf.header import GGUFHeader
+from outrider.weights.gguf.hybrid import NEXTN
 from outrider.weights.gguf.keys import KNOWN, OFF, OWN_OFF
+from outrider.weights.gguf.names import GGUFFamily, shortest
 from outrider.weights.gguf.rope import ROPE_READ, read_gguf_rope
 from outrider.weights.gguf.tokenizer import check_gguf_tokenizer
 from outrider.weights.hf_config.config import parse_config
 
-__all__ = ["kind_of_gguf", "read_gguf_config"]
+__all__ = ["kind_of_gguf", "num_draft_layers", "num_model_layers", "read_gguf_config"]
 
 READ: tuple[str, ...] = (
     *("embedding_length", "feed_forward_length", "block_count", "context_length", "attention.head_count"),
@@ -64,7 +67,7 @@ def _read(path: Path, header: GGUFHeader) -> ModelConfig:
         "vocab_size": embedding.shape[0],
         "hidden_size": width,
         "intermediate_size": get(f"{arch}.feed_forward_length"),
-        "num_hidden_layers": get(f"{arch}.block_count"),
+        "num_hidden_layers": num_model_layers(header),
         "num_attention_heads": heads,
         "num_key_value_heads": get(f"{arch}.attention.head_count_kv", heads),
         "max_position_embeddings": get(f"{arch}.context_length"),
@@ -80,7 +83,7 @@ def _read(path: Path, header: GGUFHeader) -> ModelConfig:
     if kind.partial and isinstance(turned, int) and isinstance(head_dim, int) and 0 < turned <= head_dim:
         raw["partial_rotary_factor"] = turned / head_dim
     rope = read_gguf_rope(arch, header, turned, FAMILIES[kind.family])
-    config = parse_config(raw | {"head_dim": head_dim} | rope | kind.read(arch, header))
+    config = _as_stored(parse_config(raw | {"head_dim": head_dim} | rope | kind.read(arch, header)), header, kind)
     whole = {"rope.dimension_count": config.rotary_dim or config.head_dim, "attention.value_length": config.head_dim}
     for key, wanted in whole.items():
         value = get(f"{arch}.{key}", wanted)
@@ -89,6 +92,34 @@ def _read(path: Path, header: GGUFHeader) -> ModelConfig:
                 f"{arch}.{key}={shown(value)} is not supported: a head has {config.head_dim} dimensions, all rotated"
             )
     return config if kind.reads_window else _within_window(config, get(f"{arch}.attention.sliding_window"))
+
+
+def num_model_layers(header: GGUFHeader) -> Any:
+    """The number of blocks that are the model's layers; the others, behind them, are its draft head."""
+    arch, kind = header.scalar("general.architecture"), kind_of_gguf(header)
+    blocks, heads = header.scalar(f"{arch}.block_count"), num_draft_layers(header)
+    if NEXTN in kind.keys and isinstance(blocks, int) and blocks <= heads:
+        raise ModelFormatError(f"{arch}.block_count={blocks} leaves no layer beside {NEXTN}={heads}")
+    return blocks - heads if isinstance(blocks, int) else blocks
+
+
+def num_draft_layers(header: GGUFHeader) -> int:
+    """The number of blocks that are the draft head of the model; 0 for families without one."""
+    arch = header.scalar("general.architecture")
+    if NEXTN not in kind_of_gguf(header).keys:
+        return 0
+    heads = header.scalar(f"{arch}.{NEXTN}", 0)
+    if not isinstance(heads, int) or isinstance(heads, bool) or heads < 0:
+        raise ModelFormatError(f"{arch}.{NEXTN}={shown(heads)} is no number of blocks: download the file again")
+    return heads
+
+
+def _as_stored(config: ModelConfig, header: GGUFHeader, kind: GGUFFamily) -> ModelConfig:
+    """``config`` with the order of value heads and the draft head that the file has."""
+    recurrent = config.recurrent
+    if recurrent is not None and kind.tiled and recurrent.value_heads > recurrent.key_heads:
+        config = replace(config, recurrent=replace(recurrent, tiled=True))
+    return replace(config, mtp_layers=int(num_draft_layers(header) == 1))
 
 
 def _check_keys(header: GGUFHeader, arch: str, kind: GGUFFamily) -> None:

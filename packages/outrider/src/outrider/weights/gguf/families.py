@@ -1,87 +1,21 @@
-"""llama.cpp's names of architectures and tensors, and the keys of each architecture beyond Llama's."""
+"""llama.cpp's names of architectures, and the keys and tensors of each beyond Llama's."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from outrider.errors import ModelFormatError
 from outrider.utils.json_files import shown
-from outrider.weights.families import Family
 from outrider.weights.families.base import num_layers
 from outrider.weights.gguf.header import GGUFHeader
+from outrider.weights.gguf.hybrid import HYBRIDS
+from outrider.weights.gguf.names import GGUFFamily, shortest
 
-__all__ = ["GGUF_FAMILIES", "MIXTRAL", "OLMO3", "GGUFFamily", "shortest"]
+__all__ = ["GGUF_FAMILIES", "MIXTRAL", "OLMO3"]
 
-_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_qkv": "self_attn.qkv_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-    "ffn_gate_inp": "mlp.gate",
-    "ffn_gate_exps": "mlp.experts.gate_proj",
-    "ffn_up_exps": "mlp.experts.up_proj",
-    "ffn_down_exps": "mlp.experts.down_proj",
-}
 _PATTERN = "attention.sliding_window_pattern"
-_NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
-_EXPERT = re.compile(r"\.experts\.\d+\.")
-
-Keys = Callable[[str, GGUFHeader], dict[str, Any]]
-"""Computes keys of ``config.json`` from the keys ``ARCH.*`` of a header."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GGUFFamily:
-    """An architecture of llama.cpp."""
-
-    family: str
-    read: Keys = lambda arch, header: {}
-    keys: tuple[str, ...] = ()
-    """Keys of ``ARCH.`` that ``read`` reads."""
-    interleaved: bool = False
-    """Rotary pairs are adjacent rows of q and k, the order in which llama.cpp converts Llama."""
-    tensors: Mapping[str, str] = field(default_factory=dict)
-    """Names of a layer's tensors where they are not Llama's."""
-    eps: str = "attention.layer_norm_rms_epsilon"
-    partial: bool = False
-    """``rope.dimension_count`` may be less than a head's dimension."""
-    reads_window: bool = False
-    """``read`` gives the layers with a window. In other families llama.cpp attends to the whole context."""
-
-    def family_name(self, name: str) -> str:
-        """The name that the family's own files have for ``blk.3.attn_q.weight``; unknown names stay as they are."""
-        match = _NAME.fullmatch(name)
-        if match is None:
-            return name
-        layer, stem, kind = match.groups()
-        known = _TOP.get(stem) if layer is None else (_LAYER | dict(self.tensors)).get(stem)
-        if known is None:
-            return name
-        return f"{known}.{kind}" if layer is None else f"model.layers.{int(layer)}.{known}.{kind}"
-
-    def own_name(self, family: Family) -> Callable[[str], str]:
-        """A function from canonical names to the family's; experts are stacked, and all of them share one name."""
-
-        def name(canonical: str) -> str:
-            if ".experts." in canonical or canonical.endswith(".mlp.gate.weight"):
-                return _EXPERT.sub(".experts.", canonical)
-            return family.own_name(canonical)
-
-        return name
 
 
 def _granite(arch: str, header: GGUFHeader) -> dict[str, Any]:
@@ -162,11 +96,6 @@ def _gemma3(arch: str, header: GGUFHeader) -> dict[str, Any]:
     return _gemma(arch, header, 62) | {"final_logit_softcapping": cap} | _windows(arch, header, 6)
 
 
-def shortest(value: Any) -> Any:
-    """The decimal of 7 digits for a float32 value: GGUF keeps 1e-5 as 9.99999974e-06."""
-    return float(f"{value:.7g}") if isinstance(value, float) else value
-
-
 _POST_NORMS = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
 _GEMMA = _POST_NORMS | {"ffn_norm": "pre_feedforward_layernorm"}
 _EXPERTS = ("expert_count", "expert_used_count")
@@ -217,6 +146,7 @@ GGUF_FAMILIES: dict[str, GGUFFamily] = {
         reads_window=True,
     ),
     "qwen3moe": GGUFFamily(family="qwen3_moe", read=_qwen3moe, keys=(*_EXPERTS, "expert_feed_forward_length")),
+    **HYBRIDS,
 }
 MIXTRAL = GGUFFamily(family="mixtral", interleaved=True, read=_mixtral, keys=_EXPERTS)
 """Files of the architecture ``llama`` that have experts."""

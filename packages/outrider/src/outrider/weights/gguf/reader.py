@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import logging
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +17,13 @@ from outrider.weights.families import FAMILIES
 from outrider.weights.files.checkpoint import Checkpoint
 from outrider.weights.files.layout import check_counts, check_shapes, unread_tensors
 from outrider.weights.files.parts import find_parts, stored_parts
-from outrider.weights.gguf.config import kind_of_gguf, read_gguf_config
+from outrider.weights.gguf.config import kind_of_gguf, num_draft_layers, read_gguf_config
 from outrider.weights.gguf.header import GGUFHeader
+from outrider.weights.gguf.names import GGUFFamily
 from outrider.weights.gguf.rope import ROPE_TENSORS
 from outrider.weights.gguf.shards import read_gguf
+
+logger = logging.getLogger(__name__)
 
 
 def open_gguf(path: Path, config: ModelConfig | None = None, header: GGUFHeader | None = None) -> Checkpoint:
@@ -33,31 +38,70 @@ def open_gguf(path: Path, config: ModelConfig | None = None, header: GGUFHeader 
     """
     header = header or read_gguf(path)
     own, kind = read_gguf_config(path, header), kind_of_gguf(header)
-    weights = header.tensors.keys() - set(ROPE_TENSORS)
-    names = {kind.family_name(name): name for name in sorted(weights)}
-    if len(names) != len(weights):
-        raise ModelFormatError(f"{path} names a tensor twice: download it again")
-    if config is not None:
-        _check_same(config, own, path)
-    config = config or own
+    names, own = _names(path, header, kind, own)
+    config = own if config is None else _checked(config, own, path)
     check_counts(config, len(names), path)
-    parts, expected = find_parts(config, kind.own_name(FAMILIES[config.family]), interleaved=kind.interleaved)
-    check_shapes(config, expected, {name: header.tensors[raw].shape for name, raw in names.items()}, path)
+    own_name = kind.own_name(FAMILIES[config.family], names)
+    parts, expected = find_parts(config, own_name, interleaved=kind.interleaved)
+    found = {name: _shape(name, header.tensors[raw].shape) for name, raw in names.items()}
+    check_shapes(config, expected, found, path)
     for name in unread_tensors(expected, names):  # llama.cpp counts tensors, and refuses a file that has more
         raise ModelFormatError(
             f"{path}: tensor {shown(name)} belongs to no {config.family} model: merge adapters first"
         )
+    return Checkpoint(config, stored_parts(parts, map_tensors(header, names)), quantised=True)
+
+
+def map_tensors(header: GGUFHeader, names: Mapping[str, str]) -> dict[str, StoredTensor]:
+    """Views of the mapped files' tensors, by the keys of ``names``."""
+    found = {name: header.tensors[raw] for name, raw in names.items()}
     maps = {file: np.memmap(file, mode="r", dtype=np.uint8) for file in {t.file for t in header.tensors.values()}}
-    files = {}
-    for name, raw in names.items():
-        info = header.tensors[raw]
-        files[name] = StoredTensor(info.type.name, info.shape, maps[info.file][info.start : info.stop])
-    stored = stored_parts(parts, files)
-    return Checkpoint(config, stored, quantised=True)
+    return {
+        name: StoredTensor(info.type.name, info.shape, maps[info.file][info.start : info.stop])
+        for name, info in found.items()
+    }
+
+
+def _names(path: Path, header: GGUFHeader, kind: GGUFFamily, config: ModelConfig) -> tuple[dict[str, str], ModelConfig]:
+    """The file's names by the family's, and the configuration with the draft head that can be used, if there is one.
+
+    A head with an embedding of its own, or several, would draft otherwise than it was trained to: it is left out.
+    """
+    heads = num_draft_layers(header)
+    layers = config.num_layers if heads else None
+    weights = header.tensors.keys() - set(ROPE_TENSORS)
+    names = {kind.family_name(name, layers): name for name in sorted(weights)}
+    if len(names) != len(weights):
+        raise ModelFormatError(f"{path} names a tensor twice: download it again")
+    if not heads:
+        return names, config
+    if heads == 1 and not names.keys() & {"mtp.embed_tokens.weight", "mtp.lm_head.weight"}:
+        names.setdefault("mtp.norm.weight", names.get("model.norm.weight", "output_norm.weight"))
+        return names, config
+    logger.warning("%s: its draft head has %d blocks or an embedding of its own, and is not used", path, heads)
+    return {name: raw for name, raw in names.items() if not name.startswith("mtp.")}, replace(config, mtp_layers=0)
+
+
+def _shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that the family's own files have, of a tensor from which llama.cpp's converter takes a dimension of 1.
+
+    Files have the gate of a shared expert with and without it.
+    """
+    if name.endswith(".conv1d.weight") and len(shape) == 2:
+        return shape[0], 1, shape[1]
+    return (1, *shape) if name.endswith(".shared_expert_gate.weight") and len(shape) == 1 else shape
+
+
+def _checked(config: ModelConfig, own: ModelConfig, path: Path) -> ModelConfig:
+    """``config``, with the order of value heads and the draft head that the file has."""
+    _check_same(config, own, path)
+    return replace(config, recurrent=own.recurrent, mtp_layers=own.mtp_layers)
 
 
 def _check_same(config: ModelConfig, own: ModelConfig, path: Path) -> None:
-    free = ("eos_token_ids", "bos_token_id", "max_seq_len")
+    free = ("eos_token_ids", "bos_token_id", "max_seq_len", "mtp_layers")
+    if own.recurrent is not None:  # a config.json knows no order of value heads
+        own = replace(own, recurrent=replace(own.recurrent, tiled=False))
     for field in fields(ModelConfig):
         said, found = getattr(config, field.name), getattr(own, field.name)
         if field.name not in free and said != found:

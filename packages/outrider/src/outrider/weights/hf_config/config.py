@@ -16,8 +16,9 @@ from outrider.models.config import ModelConfig
 from outrider.utils.json_files import merge_ids, read_json_object, shown
 from outrider.weights.families import FAMILIES
 from outrider.weights.families.base import flag, kinds_of
-from outrider.weights.families.elsewhere import VISION_LANGUAGE, family_extension
+from outrider.weights.families.elsewhere import TEXT_PARTS, VISION_LANGUAGE, family_extension
 from outrider.weights.hf_config.keys import check_config_keys, check_generation_config
+from outrider.weights.hf_config.multimodal import text_config
 from outrider.weights.hf_config.rope import Rope, read_rope
 from outrider.weights.hf_config.windows import read_windows
 from outrider.weights.values import positive, positive_integer
@@ -26,7 +27,7 @@ from outrider.weights.values import positive, positive_integer
 def read_config(folder: Path) -> ModelConfig:
     """The configuration of a model folder; ``generation_config.json`` may add end-of-text ids.
 
-    For a vision–language model it is the configuration of the text part.
+    For a model of text and images it is the configuration of the text part.
 
     Raises ``ModelFormatError`` for families, rotary scalings, options and keys that are not implemented.
     """
@@ -36,6 +37,8 @@ def read_config(folder: Path) -> ModelConfig:
     try:
         if raw.get("model_type") in VISION_LANGUAGE:
             raw = family_extension("vision_language", folder).text_config(folder, raw)
+        elif raw.get("model_type") in TEXT_PARTS:
+            raw = text_config(raw)
         config = parse_config(raw, extra_eos=extra.get("eos_token_id"))
     except ModelFormatError as error:
         raise ModelFormatError(f"{folder / 'config.json'}: {error}") from None

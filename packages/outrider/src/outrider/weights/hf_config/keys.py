@@ -44,7 +44,8 @@ HARMLESS: Mapping[str, frozenset[str]] = {
     ),
     "how transformers runs and what it returns, not what it computes": words(
         "_attn_implementation attn_implementation _attn_implementation_internal _experts_implementation "
-        "_attn_implementation_autoset _flash_attn_2_enabled return_dict chunk_size_feed_forward is_decoder"
+        "_attn_implementation_autoset _flash_attn_2_enabled return_dict chunk_size_feed_forward is_decoder "
+        "number_of_conv_states"
     ),
     "of classifiers, whose tensors are refused": words(
         "id2label label2id num_labels problem_type finetuning_task task_specific_params"

@@ -1,0 +1,113 @@
+"""llama.cpp's names of tensors, and the differences of an architecture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from outrider.weights.families import Family
+from outrider.weights.gguf.header import GGUFHeader
+
+__all__ = ["GGUFFamily", "Keys", "shortest"]
+
+_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_qkv": "self_attn.qkv_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.gate_proj",
+    "ffn_up_exps": "mlp.experts.up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
+}
+_NAME = re.compile(r"(?:blk\.(\d+)\.)?((?:nextn\.)?\w+)(?:\.(weight|bias))?")
+_EXPERT = re.compile(r"\.experts\.\d+\.")
+
+Keys = Callable[[str, GGUFHeader], dict[str, Any]]
+"""Computes keys of ``config.json`` from the keys ``ARCH.*`` of a header."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GGUFFamily:
+    """An architecture of llama.cpp."""
+
+    family: str
+    read: Keys = lambda arch, header: {}
+    keys: tuple[str, ...] = ()
+    """Keys of ``ARCH.`` that ``read`` reads."""
+    interleaved: bool = False
+    """Rotary pairs are adjacent rows of q and k, the order in which llama.cpp converts Llama."""
+    tensors: Mapping[str, str] = field(default_factory=dict)
+    """Names of a layer's tensors where they are not Llama's."""
+    whole_names: Mapping[str, str] = field(default_factory=dict)
+    """The same for whole names, suffix included."""
+    eps: str = "attention.layer_norm_rms_epsilon"
+    partial: bool = False
+    """``rope.dimension_count`` may be less than a head's dimension."""
+    tiled: bool = False
+    """Value heads of recurrent layers are stored in the order in which key heads repeat."""
+    reads_window: bool = False
+    """``read`` gives the layers with a window. In other families llama.cpp attends to the whole context."""
+
+    def family_name(self, name: str, layers: int | None = None) -> str:
+        """The name that the family's own files have for ``blk.3.attn_q.weight``; unknown names stay as they are.
+
+        ``layers``: those of the model; blocks behind them are its draft head. None: all.
+        """
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return name
+        layer, stem, kind = match.groups()
+        if layer is None:
+            known = _TOP.get(stem)
+            return name if known is None or kind is None else f"{known}.{kind}"
+        whole = stem if kind is None else f"{stem}.{kind}"
+        known = self.whole_names.get(whole)
+        if known is None:
+            known = (_LAYER | dict(self.tensors)).get(stem)
+            if known is None or kind is None:
+                return name
+            known = f"{known}.{kind}"
+        return _placed(known, int(layer), layers)
+
+    def own_name(self, family: Family, found: Collection[str] = ()) -> Callable[[str], str]:
+        """A function from canonical names to the family's; experts are stacked, and all of them share one name.
+
+        ``found``: names of the file's tensors.
+        """
+
+        def name(canonical: str) -> str:
+            own = family.own_name(canonical)
+            if ".experts." in canonical or canonical.endswith(".mlp.gate.weight"):
+                own = _EXPERT.sub(".experts.", canonical)
+            fused = own.replace(".gate_proj.", ".gate_up_proj.").replace(".up_proj.", ".gate_up_proj.")
+            if ".experts." in own and fused in found:
+                return fused
+            if own not in found and canonical in found:  # which the family's own files have in another matrix
+                return canonical
+            return own
+
+        return name
+
+
+def _placed(name: str, layer: int, layers: int | None) -> str:
+    """The full name of a layer's tensor; of the block behind all layers, that of the draft head."""
+    if layers is None or layer < layers:
+        return f"model.layers.{layer}.{name}"
+    return name if name.startswith("mtp.") else f"mtp.layers.{layer - layers}.{name}"
+
+
+def shortest(value: Any) -> Any:
+    """The decimal of 7 digits for a float32 value: GGUF keeps 1e-5 as 9.99999974e-06."""
+    return float(f"{value:.7g}") if isinstance(value, float) else value
