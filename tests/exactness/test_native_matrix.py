@@ -22,7 +22,7 @@ from outrider.config import SamplingParams
 from outrider.drafters.api import Drafter
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.registry import DrafterRegistry
-from outrider.drafters.trained.mtp_head import mtp_head
+from outrider.drafters.trained.mtp_head import MtpHead, mtp_head
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.models.base import LoadedModel
@@ -93,6 +93,13 @@ def head(name: str) -> nn.Module:
     return random_head(RECORDS[name].head_kinds[-1])
 
 
+def own_head(model: LoadedModel) -> MtpHead:
+    """The head that the target brings, which scores a third of the vocabulary and the tokens of the texts."""
+    found = mtp_head(model)
+    assert found is not None
+    return replace(found, lowest=16)
+
+
 def serving(precision: str) -> Engine:
     model = target(precision)
 
@@ -104,7 +111,7 @@ def serving(precision: str) -> Engine:
             cache=CacheSpec(slots=SLOTS, max_seq_len=ROOM),
             draft_models=(near(0.08), near(0.15)),
             heads={name: head(name) for name, record in RECORDS.items() if record.head_kinds}
-            | {"mtp": mtp_head(model)},
+            | {"mtp": own_head(model)},
             target=model,
             target_cache=kv_cache,
             tokenizer=tokens,

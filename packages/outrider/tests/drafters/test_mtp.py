@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,14 +58,19 @@ def test_logits_of_every_level_are_those_of_transformers(family: str) -> None:
         fed, tokens, positions, spans = out[-1:], path[-1:], [rows + level], [Span(slot, rows + level, 1)]
 
 
-def served(**options: Any) -> Engine:
-    """An engine with the source ``mtp``, and one that now and then knows the next tokens."""
+def served(lowest: int = VOCABULARY, **options: Any) -> Engine:
+    """An engine with the source ``mtp``, and one that now and then knows the next tokens.
+
+    ``lowest``: ids below are always scored.
+    """
     model = target()
+    head = mtp_head(model)
+    assert head is not None
     spec: dict[str, Any] = {"slots": 3, "max_seq_len": 64} | options
 
     def more(cache: KVCache) -> dict[str, Drafter]:
         context = DrafterContext(
-            vocab_size=VOCABULARY, cache=CacheSpec(**spec), heads={"mtp": mtp_head(model)}, target=model,
+            vocab_size=VOCABULARY, cache=CacheSpec(**spec), heads={"mtp": replace(head, lowest=lowest)}, target=model,
             target_cache=cache,
         )  # fmt: skip
         return {"mtp": DrafterRegistry(context)["mtp"], "knowing": Scripted(knowing)}
@@ -86,17 +92,20 @@ def knowing(view: RequestView, budget: int) -> Draft:
     return Draft.chain(right[n : n + min(2, budget)] if n % 2 else ())
 
 
+@pytest.mark.parametrize("lowest", [16, VOCABULARY], ids=["part", "whole"])
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "in company"])
 @pytest.mark.parametrize("paged", [False, True], ids=["contiguous", "paged"])
 @pytest.mark.parametrize("tree", [None, (2, 2, 1), "dynamic"], ids=str)
-def test_every_draft_of_a_generation_is_that_of_transformers(tree: Any, paged: bool, alone: bool) -> None:
-    serving = served(kind="paged" if paged else "contiguous")
+def test_every_draft_of_a_generation_is_that_of_transformers(tree: Any, paged: bool, alone: bool, lowest: int) -> None:
+    serving = served(lowest, kind="paged" if paged else "contiguous")
     drafter: Any = serving.drafters["mtp"]
-    propose, said = drafter.propose, list[tuple[list[int], Draft]]()
+    propose, said = drafter.propose, list[tuple[list[int], Draft, set[int]]]()
 
     def recording(requests: Any, budgets: Any) -> Any:
         drafts = propose(requests, budgets)
-        said.extend((list(r.tokens), draft) for r, draft in zip(requests, drafts, strict=True) if draft)
+        part = drafter.runner.vocabulary
+        scored = range(VOCABULARY) if part is None else part.columns.tolist()
+        said.extend((list(r.tokens), draft, set(scored)) for r, draft in zip(requests, drafts, strict=True) if draft)
         return drafts
 
     drafter.propose = recording
@@ -107,10 +116,14 @@ def test_every_draft_of_a_generation_is_that_of_transformers(tree: Any, paged: b
     assert [list(r.output) for r in requests] == [plain(prompt) for prompt in PROMPTS]
     assert all(r.stats.draft_error is None for r in requests)
     assert len(said) > 6
-    for tokens, draft in said:
+    assert (lowest == VOCABULARY) == all(len(scored) == VOCABULARY for _, _, scored in said)
+    for tokens, draft, scored in said:
+        assert scored >= {*range(lowest), *tokens}
         for node in range(len(draft)):
             path = path_to(draft.parents, node)
             row = reference().row(tokens, [draft.tokens[i] for i in path[:-1]])
+            row = row.clone()
+            row[[token for token in range(VOCABULARY) if token not in scored]] = -math.inf
             siblings = [i for i, parent in enumerate(draft.parents) if parent == draft.parents[node]]
             best = row.topk(len(siblings)).indices[siblings.index(node)]
             assert draft.tokens[node] == int(best)

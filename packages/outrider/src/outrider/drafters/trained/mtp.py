@@ -2,17 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from outrider.drafters.api import Drafter
+from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.trained.heads import native_target
 from outrider.drafters.trained.level_drafter import LevelDrafter
+from outrider.drafters.trained.mtp_vocabulary import DraftTokens
 from outrider.drafters.trained.native_mtp import NativeMtp
+from outrider.verify.draft import Draft
 
 
 def build(context: DrafterContext) -> Drafter:
     """The source ``mtp``."""
-    target = native_target(context.target)
-    runner = NativeMtp(context.heads["mtp"], target, replace(context.cache, prefix_reuse=False))
-    return LevelDrafter(runner, (target.config.num_layers,), source="mtp", vocab_size=context.vocab_size)
+    head, target = context.heads["mtp"], native_target(context.target)
+    runner = NativeMtp(head, target, replace(context.cache, prefix_reuse=False))
+    tokens = DraftTokens(target, head.lowest) if head.scores_part else None
+    return MtpDrafter(runner, target.config.num_layers, tokens, vocab_size=context.vocab_size)
+
+
+class MtpDrafter(LevelDrafter):
+    """Drafts with a model's own head; of a large vocabulary it scores a part."""
+
+    def __init__(self, runner: NativeMtp, num_layers: int, tokens: DraftTokens | None, *, vocab_size: int) -> None:
+        """
+        Args:
+            num_layers: of the target.
+            tokens: those to score; None: all.
+            vocab_size: logits from this column on are padding.
+        """
+        self._mtp, self._tokens = runner, tokens
+        super().__init__(runner, (num_layers,), source="mtp", vocab_size=vocab_size)
+
+    def start(self, request: RequestView) -> None:
+        super().start(request)
+        if self._tokens is not None:
+            self._tokens.start(request)
+
+    def finish(self, request_id: str) -> None:
+        super().finish(request_id)
+        if self._tokens is not None:
+            self._tokens.finish(request_id)
+
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
+        """Drafts for requests all of whose tokens but the last have been read."""
+        asked = [request for request, _ in self._asked(requests, budgets).values()]
+        if self._tokens is not None and asked:
+            self._mtp.score(self._tokens.read(asked))
+            for request in asked:
+                sequence = self._sequences[request.id]
+                if not sequence.num_waiting and len(sequence.outputs):  # its logits may be of other tokens
+                    sequence.logits = self._mtp.logits(sequence.outputs[:1])
+        return super().propose(requests, budgets)

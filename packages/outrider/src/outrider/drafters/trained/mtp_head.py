@@ -12,9 +12,10 @@ from outrider.models.native_llama import NativeLlamaModel
 from outrider.models.native_weights import Stored
 from outrider.weights.files.layout import expected_shapes
 
-__all__ = ["PROJECTION", "MtpHead", "mtp_head"]
+__all__ = ["LEARNED", "PROJECTION", "MtpHead", "mtp_head"]
 
 PROJECTION = "model.fc"
+LOWEST, LEARNED = 32768, 2048  # multiples of 16
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,20 @@ class MtpHead:
     tensors: Stored
     """By the names that a model of these layers has, and ``model.fc`` and ``model.pre_fc_norm_*`` before them."""
 
+    lowest: int = LOWEST
+    """Of a larger vocabulary the head scores the ids below this, and others from the texts (``mtp_vocabulary``)."""
+
+    @property
+    def scores_part(self) -> bool:
+        """Whether the head scores a part of the vocabulary."""
+        return self.config.vocab_size > self.lowest and self.config.logit_cap is None
+
     @property
     def num_weights(self) -> int:
-        """The number of weights in its matrices. Embedding and LM head are the target's."""
-        return sum(math.prod(shape) for name, shape in _shapes(self.config).items() if len(shape) > 1)
+        """The number of weights in its matrices, and of those rows of the LM head that it copies at most."""
+        rows = self.lowest + LEARNED if self.scores_part else 0
+        layer = sum(math.prod(shape) for shape in _shapes(self.config).values() if len(shape) > 1)
+        return layer + rows * self.config.hidden_size
 
 
 def mtp_head(target: object) -> MtpHead | None:

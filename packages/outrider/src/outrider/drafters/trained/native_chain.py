@@ -102,6 +102,7 @@ class NativeChain:
         self._hidden = target.config.hidden_size
         self.columns = len(ids) if ids is not None else target.head.outputs
         """The number of logits per row."""
+        self._more: NativeWeight | None = None
         norms = (ctypes.c_void_p * len(fc_norms))(*fc_norms) if fc_norms else None
         self._held = model, fc, norms, ids
         self._read = read
@@ -118,6 +119,12 @@ class NativeChain:
             embedding_scale=0.0 if scale == 1.0 else scale,
         )
         self._library = native_library()
+
+    def score(self, ids: NDArray[np.int64], more: NativeWeight | None) -> None:
+        """Score the tokens ``ids`` from now on: those of the LM head, and behind them those of ``more``."""
+        self._ids, self._more, self.columns = np.ascontiguousarray(ids), more, len(ids)
+        self._head.ids = self._ids.ctypes.data
+        self._head.more = None if more is None else ctypes.addressof(more.struct)
 
     def run(
         self,

@@ -10,6 +10,7 @@ import numpy as np
 from outrider.cache import CacheSpec, make_cache
 from outrider.drafters.trained.heads import head_format
 from outrider.drafters.trained.mtp_head import PROJECTION, MtpHead
+from outrider.drafters.trained.mtp_vocabulary import Scored, lower_rows
 from outrider.drafters.trained.native_chain import NativeChain
 from outrider.drafters.trained.native_head import NativeHead
 from outrider.models.batch import Span
@@ -19,6 +20,7 @@ from outrider.models.native_struct import struct_fields
 from outrider.models.native_weights import NativeLayers, Packer
 from outrider.native.model_structs import LayerStruct, ModelStruct
 from outrider.native.plans import Target
+from outrider.native.weights import NativeWeight
 from outrider.verify.arrays import Floats
 
 __all__ = ["NativeMtp"]
@@ -32,7 +34,7 @@ class NativeMtp(NativeHead):
     ::
 
         token t + 1 ── embedding ── norm ─┐
-                                          ├─ fc ── layer ── norm ─┬─ the target's LM head: token t + 2
+                                          ├─ fc ── layer ── norm ─┬─ the LM head or a part of it: token t + 2
         feature at t: the target's ─ norm ┘                       └─ the feature of the next level
         hidden state after its last norm
     """
@@ -58,14 +60,15 @@ class NativeMtp(NativeHead):
             parts.vector(f"model.{name}.weight").ctypes.data
             for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
         )
-        self._lm_head = target.head
+        self._lm_head, scaled = lower_rows(target, head.lowest) if head.scores_part else (target.head, False)
+        self._more: NativeWeight | None = None
         self._model = ModelStruct(
-            **struct_fields(c),
+            **struct_fields(c) | ({"logit_scale": 0.0} if scaled else {}),
             layer=ctypes.addressof(self._layers),
             final_norm=build.norm("model.norm"),
             head=ctypes.addressof(self._lm_head.struct),
         )
-        self.chain = NativeChain(
+        self.chain: NativeChain = NativeChain(
             target, self.cache, self._model, self._fc, [self._feature_norm], self._output_norm, None,
             embedding_norm=self._embedding_norm, read=self.fuse,
         )  # fmt: skip
@@ -85,4 +88,17 @@ class NativeMtp(NativeHead):
         parts = self._normed(embeddings, self._embedding_norm), self._normed(features, self._feature_norm)
         inputs = self._fc(np.concatenate(parts, axis=1))
         out, logits = self._forward(inputs, embeddings, positions, spans, logit_rows)
-        return self._normed(out, self._output_norm), logits
+        out = self._normed(out, self._output_norm)
+        return out, logits if self._more is None else np.hstack([logits, self._more(out[list(logit_rows)])])
+
+    def score(self, tokens: Scored) -> None:
+        """Score these tokens from now on."""
+        self.vocabulary, self._more = tokens.vocabulary, tokens.more
+        self.chain.score(tokens.vocabulary.columns, tokens.more)
+
+    def logits(self, outputs: Floats) -> Floats:
+        """The logits [n, scored] of outputs [n, d] of ``run``."""
+        logits = self._lm_head(outputs)
+        if scale := float(self._model.logit_scale):
+            logits *= np.float32(scale)
+        return logits if self._more is None else np.hstack([logits, self._more(outputs)])

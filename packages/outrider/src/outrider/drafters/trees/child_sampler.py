@@ -132,7 +132,7 @@ class ChildSampler:
         length = len(self._request.tokens) - self._request.prompt_length
         whole = p.greedy or (p.top_k == 0 and p.top_p == 1.0 and p.min_p == 0.0)
         whole = whole and not changes_logits(p, length)
-        known = self._vocabulary is None or int(self._vocabulary.columns[-1]) < self._vocab_size
+        known = self._vocabulary is None or self._vocabulary.largest < self._vocab_size
         return whole and known and self._constraint is None and (self._by_likelihood or self._draws.shares_noise)
 
     def _at_once(self, tree: TreeBuilder, logits: Array) -> list[Choices] | None:

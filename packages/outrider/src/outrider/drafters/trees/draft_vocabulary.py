@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,13 @@ class DraftVocabulary:
         target's  0 ... 17 ... 204 ...       full      FAR ... 1.5 ... 0.2 ...
     """
 
-    columns: NDArray[np.int64]  # [m], ascending
+    columns: NDArray[np.int64]  # [m], without duplicates
     size: int  # columns of the target's head
+
+    @cached_property
+    def largest(self) -> int:
+        """The largest token id."""
+        return int(self.columns.max())
 
     def full(self, logits: Floats) -> Floats:
         """Logits over the target's vocabulary: [n, m] -> float32 [n, size]."""
