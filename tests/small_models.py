@@ -57,7 +57,7 @@ def tensors(config: ModelConfig, seed: int = 0) -> dict[str, Tensor]:
 def draft_head(config: ModelConfig, seed: int = 0) -> dict[str, Tensor]:
     """Random weights of the head that a model with ``mtp_layers`` brings, as ``tensors``."""
     d, generator = config.hidden_size, torch.Generator().manual_seed(seed)
-    layer = tensors(replace(config, num_layers=1, mtp_layers=0), seed + 1)
+    layer = tensors(replace(config, num_layers=1, mtp_layers=0, recurrent=None), seed + 1)
     found = {f"mtp.{name.removeprefix('model.')}": w for name, w in layer.items() if name.startswith("model.layers.")}
     found["mtp.fc.weight"] = torch.randn(d, 2 * d, generator=generator) / (2 * d) ** 0.5
     for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
