@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from outrider.cache.checkpoints import Checkpoints
 from outrider.cache.contiguous import ContiguousCache
 from outrider.cache.hybrid import HybridCache
 from outrider.cache.pool import DType, RowShape
 from outrider.cache.protocol import CacheSpec, KVCache
-from outrider.cache.states import StateShape
+from outrider.cache.states import RecurrentStates, StateShape
 
 __all__ = ["CacheSpec", "ContiguousCache", "HybridCache", "KVCache", "StateShape", "extend_unread", "make_cache"]
 
@@ -32,14 +33,19 @@ def make_cache(
         states: the recurrent layers; None: the model has none.
     """
     shape = RowShape(layers=layers, kv_heads=kv_heads, head_dim=head_dim, dtype=dtype, device=device)
-    cache: KVCache
+    if states is None:
+        return ContiguousCache(spec, shape) if spec.kind == "contiguous" else _paged(spec, shape)
+    held = RecurrentStates(states, spec.slots, spec.pending)
+    checkpoints = Checkpoints(states, spec.checkpoints if spec.prefix_reuse else 0, spec.pending)
     if spec.kind == "contiguous":
-        cache, block = ContiguousCache(spec, shape), 1
-    else:
-        from outrider.cache.paged import PagedCache
+        return HybridCache(ContiguousCache(spec, shape, checkpoints.usable), held, checkpoints, block=1)
+    return HybridCache(_paged(spec, shape), held, checkpoints, spec.block_size)
 
-        cache, block = PagedCache(spec, shape), spec.block_size
-    return cache if states is None else HybridCache(cache, spec, states, block)
+
+def _paged(spec: CacheSpec, shape: RowShape) -> KVCache:
+    from outrider.cache.paged import PagedCache
+
+    return PagedCache(spec, shape)
 
 
 def extend_unread(cache: KVCache, slot: int, context: int, rows: int) -> None:

@@ -97,6 +97,10 @@ class Checkpoints:
                 found.append((held.length + _common(held.tail, tokens[held.length : limit]), held))
         return sorted(found, key=lambda each: each[0], reverse=True)
 
+    def usable(self, tokens: Sequence[int], salt: str, rows: int) -> int:
+        """The most of a sequence's ``rows`` that can be used: up to a length for which ``find`` finds a copy."""
+        return min(rows, next((length for length, _ in self.find(tokens, salt, rows)), 0))
+
     def load(self, checkpoint: Checkpoint, states: RecurrentStates, slot: int, length: int) -> None:
         """Give a slot the state of a copy that ``find`` found for ``length`` rows."""
         states.copy(states.row(slot), self._copies, checkpoint.place, length - checkpoint.length)

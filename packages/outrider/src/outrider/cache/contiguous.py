@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from outrider.cache.blocks import DIGEST_BLOCK, Digest, chain_digests
@@ -13,6 +13,10 @@ from outrider.errors import CapacityError
 
 ROW_BLOCK = 512
 """Rows per block. A slot has whole blocks: attention reads whole blocks of keys, past a sequence's end."""
+
+
+def _all_rows(tokens: Sequence[int], salt: str, rows: int) -> int:
+    return rows
 
 
 class ContiguousCache:
@@ -26,8 +30,13 @@ class ContiguousCache:
 
     states: RecurrentStates | None = None
 
-    def __init__(self, spec: CacheSpec, shape: RowShape) -> None:
-        """Raises CapacityError if memory is short."""
+    def __init__(
+        self, spec: CacheSpec, shape: RowShape, usable: Callable[[Sequence[int], str, int], int] = _all_rows
+    ) -> None:
+        """``usable``: of the rows that a sequence of some tokens and salt shares with a slot, those that serve it.
+
+        Raises CapacityError if memory is short.
+        """
         slots, self.max_seq_len = spec.slots, spec.max_seq_len
         rows = -(-spec.max_seq_len // ROW_BLOCK) * ROW_BLOCK
         last = slots * rows - 1  # behind it comes a spare row
@@ -39,7 +48,7 @@ class ContiguousCache:
             ) from error
         self._blocks = rows // ROW_BLOCK  # blocks of a slot
         self._slots = slots
-        self._prefix_reuse = spec.prefix_reuse
+        self._prefix_reuse, self._usable = spec.prefix_reuse, usable
         self._free = list(range(slots))  # longest unused first
         self._lengths: dict[int, int] = {}
         self.attachments: dict[int, object] = {}
@@ -73,7 +82,8 @@ class ContiguousCache:
         if owner != salt:
             return 0
         limit = min(len(held), len(tokens) - 1)
-        return next((i for i in range(limit) if held[i] != tokens[i]), max(limit, 0))
+        common = next((i for i in range(limit) if held[i] != tokens[i]), max(limit, 0))
+        return self._usable(tokens, salt, common)
 
     def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
         if self._prefix_reuse:

@@ -7,18 +7,16 @@ from typing import Any
 
 from outrider.cache.checkpoints import Checkpoint, Checkpoints
 from outrider.cache.pool import Pool, Rows
-from outrider.cache.protocol import CacheSpec, KVCache
-from outrider.cache.states import RecurrentStates, StateShape
+from outrider.cache.protocol import KVCache
+from outrider.cache.states import RecurrentStates
 
 
 class HybridCache:
     """Rows of the attention layers, and states of the recurrent ones, slot by slot."""
 
-    def __init__(self, rows: KVCache, spec: CacheSpec, shape: StateShape, block: int) -> None:
-        """``block``: rows that ``rows`` shares together. Raises CapacityError if memory is short."""
-        self.rows, self._block = rows, block
-        self.states = RecurrentStates(shape, spec.slots, spec.pending)
-        self.checkpoints = Checkpoints(shape, spec.checkpoints if spec.prefix_reuse else 0, spec.pending)
+    def __init__(self, rows: KVCache, states: RecurrentStates, checkpoints: Checkpoints, block: int) -> None:
+        """``block``: rows that ``rows`` shares together."""
+        self.rows, self.states, self.checkpoints, self._block = rows, states, checkpoints, block
         self._slots: set[int] = set()
 
     @property
@@ -57,6 +55,7 @@ class HybridCache:
         return True
 
     def save_state(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
+        """Copy the slot's state, whose rows hold these verified ``tokens``, for later sequences."""
         first = self.states.settled(slot) // self._block * self._block
         rows = self.pool.read_rows(self._row_numbers(slot, first, len(tokens)))
         self.checkpoints.save(self.states, slot, tokens, salt, first, rows)
