@@ -20,7 +20,7 @@ from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.trained.mtp_head import mtp_head, require_head
 from outrider.engine.draft_length.cost import StepCost, calibrate
 from outrider.engine.engine import Engine
-from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
+from outrider.engine.memory_plan import MemoryPlan, available_bytes, plan_memory
 from outrider.errors import IncompatibleDraftError
 from outrider.extensions import extension, has_extension, missing_extension
 from outrider.models.base import LoadedModel, Model

@@ -192,7 +192,17 @@ def test_rows_in_a_state_cannot_be_dropped() -> None:
     with pytest.raises(ValueError, match="cannot truncate to 3 rows: the recurrent state holds 4"):
         cache.truncate_to(slot, 3)
     assert cache.length(slot) == 4
-    cache.truncate_to(slot, 0)
+
+
+def test_a_slot_that_is_emptied_begins_from_a_state_of_zeros() -> None:
+    cache = TARGET.new_cache(CacheSpec(max_seq_len=40))
+    slot = cache.allocate()
+    for kept in (9, 4, -1):
+        cache.truncate_to(slot, 0)
+        cache.extend(slot, 9)
+        batch = ForwardBatch(BEGINNING[:9], range(9), (Span(slot, 0, 9, kept=kept),), None)
+        assert np.array_equal(TARGET.forward(batch, cache).logits, logits_after(TARGET, BEGINNING[:9]))
+        cache.check()
 
 
 def test_several_outputs_of_a_prompt_read_it_once() -> None:

@@ -11,7 +11,7 @@ import pytest
 from outrider import LLM, SamplingParams, loading
 from outrider.cache import CacheSpec
 from outrider.config import EngineConfig, ModelOptions
-from outrider.engine.memory import plan_memory
+from outrider.engine.memory_plan import plan_memory
 from outrider.native import packed
 from outrider.native.library import library
 from outrider.weights.loader import load_model

@@ -13,7 +13,7 @@ from outrider.cache import CacheSpec, KVCache
 from outrider.cache.pool import RowShape
 from outrider.config import SamplingParams
 from outrider.config.engine import EngineConfig, KVCacheDType
-from outrider.engine.memory import row_bytes
+from outrider.engine.memory_plan import row_bytes
 from outrider.errors import ConfigError
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model

@@ -12,7 +12,7 @@ from outrider.config import EngineConfig, SpeculationParams
 from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.engine import Engine
 from outrider.engine.engine_stats import EngineStats, SourceStats
-from outrider.engine.memory import MemoryPlan
+from outrider.engine.memory_plan import MemoryPlan
 from outrider.engine.request import Request
 from outrider.engine.request_checks import check_request
 from outrider.input_processor import InputProcessor

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.config import EngineConfig
-from outrider.engine.memory import BLOCK_SIZE
+from outrider.engine.memory_plan import BLOCK_SIZE
 from outrider.errors import ConfigError, InvalidRequestError
 from outrider_lab.cost import DraftCost, LatencyCurve
 from outrider_lab.fleet_planning.costs.draft_model import MAX_K, SimulatedDraft

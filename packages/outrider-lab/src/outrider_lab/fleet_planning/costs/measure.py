@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from outrider.config import SamplingParams, SpeculationParams
-from outrider.engine.memory import row_bytes
+from outrider.engine.memory_plan import row_bytes
 from outrider.llm import LLM
 from outrider_lab.comparison import decode_rounds
 from outrider_lab.cost import LatencyCurve
