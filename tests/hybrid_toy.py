@@ -226,12 +226,3 @@ def _parents(span: Span) -> Sequence[int]:
         above = np.flatnonzero(row[:own])
         parents[span.count - n + i] = span.count - t + (int(above[-1]) if len(above) else -1)
     return parents
-
-
-def logits_after(model: HybridToy, tokens: Sequence[int]) -> Floats:
-    """float32 [len(tokens), vocab], read in one pass by a cache of its own."""
-    cache = model.new_cache(CacheSpec(max_seq_len=len(tokens) + 1))
-    slot, count = cache.allocate(), len(tokens)
-    cache.extend(slot, count)
-    logits: Floats = model.forward(ForwardBatch(tokens, range(count), (Span(slot, 0, count),), None), cache).logits
-    return logits

@@ -13,7 +13,8 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.text.suffix import SuffixDrafter
 from outrider.engine.engine import Engine
-from outrider.engine.request import Ranked, Request
+from outrider.engine.request import Request
+from outrider.engine.request_state import Ranked
 from outrider.errors import InvalidRequestError, NumericalError
 from outrider.models.toy import TableModel
 from outrider.verify.draft import Draft

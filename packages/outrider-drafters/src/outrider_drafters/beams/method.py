@@ -9,7 +9,8 @@ from outrider.config import SpeculationParams
 from outrider.config.sources import source_record
 from outrider.drafters.api import Outcome
 from outrider.engine.decode_method import DecodeMethod, EngineParts
-from outrider.engine.request import Origin, Ranked, Request, StepOutput
+from outrider.engine.request import Origin, Request, StepOutput
+from outrider.engine.request_state import Ranked
 from outrider.engine.runner import ScheduledRequest, TargetOutput
 from outrider.engine.scheduler import ScheduledTokens
 from outrider.verify.distribution import TargetRows

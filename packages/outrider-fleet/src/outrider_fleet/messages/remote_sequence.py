@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from outrider.engine.request import Ranked, Request, StepOutput
+from outrider.engine.request import Request, StepOutput
+from outrider.engine.request_state import Ranked
 from outrider.verify.logprobs import TokenLogprobs
 from outrider_fleet.messages.wire import Message, draft_report, read_stats
 

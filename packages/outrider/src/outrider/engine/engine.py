@@ -24,7 +24,7 @@ from outrider.engine.request_checks import check_request
 from outrider.engine.runner import ScheduledRequest, TargetOutput, run_target
 from outrider.engine.sampling import Sampling
 from outrider.engine.scheduler import ScheduledTokens, Scheduler
-from outrider.errors import ConfigError, GrammarError, NumericalError
+from outrider.errors import GrammarError, NumericalError
 from outrider.models.base import Model
 from outrider.models.inputs import has_encoder
 
@@ -87,11 +87,7 @@ class Engine:
 
     def check(self, request: Request) -> None:
         """Refuse a request that the engine cannot serve; raises what ``check_request`` raises."""
-        check_request(request, self.max_seq_len, self.vocab_size, self._sources, self._eos)
-        if request.method is not None and self.cache.states is not None:
-            raise ConfigError(
-                "beam search keeps a tree of rows from step to step, which recurrent states cannot: use sampling"
-            )
+        check_request(request, self.max_seq_len, self.vocab_size, self._sources, self._eos, self.cache.states)
         request.input.check(self._model)
         request.checked_by = self._checks
 

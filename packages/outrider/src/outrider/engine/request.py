@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.engine.read_plan import ReadPlan
-from outrider.engine.request_state import Detokenizer, DraftState, FinishReason, OutputText, PromptReport
+from outrider.engine.request_state import Detokenizer, DraftState, FinishReason, OutputText, PromptReport, Ranked
 from outrider.engine.stats import RequestStats, RequestTimes
 from outrider.errors import OutriderError
 from outrider.models.inputs import TEXT, InputSource
@@ -39,14 +39,6 @@ class StepOutput:
     finish_reason: FinishReason | None  # set on the last token
     acceptance_rate: float | None = None  # of all drafts of the request; set on the last token
     draft: DraftReport | None = None  # the step's draft, set on the step's last token if the request reports drafts
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """The rank of an output among those that a search found."""
-
-    score: float
-    sum_logprobs: float
 
 
 class RowNeeds(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from outrider.cache.states import RecurrentStates
 from outrider.config.combination import is_custom
 from outrider.config.sampling import SamplingParams
 from outrider.engine.request import Request
@@ -12,18 +13,24 @@ from outrider.verify.distribution import check_ids, check_token_ids
 
 
 def check_request(
-    request: Request, max_seq_len: int, vocab_size: int, drafters: Collection[str], eos: Collection[int]
+    request: Request,
+    max_seq_len: int,
+    vocab_size: int,
+    drafters: Collection[str],
+    eos: Collection[int],
+    states: RecurrentStates | None = None,
 ) -> None:
     """Refuse a request that cannot be served.
 
     Args:
         drafters: names of the loaded draft sources.
         eos: the model's end-of-text ids.
+        states: of the model's recurrent layers.
 
     Raises:
         InvalidRequestError: the prompt is empty or too long, a token id is outside the vocabulary, or the options
             allow no first token.
-        ConfigError: the draft source is not loaded.
+        ConfigError: the draft source is not loaded, or the model's states do not allow beam search.
     """
     if not request.prompt:
         raise InvalidRequestError("the prompt is empty: give at least one token", param="prompt")
@@ -41,6 +48,11 @@ def check_request(
     _check_some_token_is_possible(request.params, vocab_size, eos)
     if request.params.structured is not None and request.constraint is None:
         raise InvalidRequestError("a structured output needs its compiled grammar: use LLM", param="structured")
+    if states is not None and request.method is not None:
+        raise ConfigError(
+            "beam search keeps a tree of rows from step to step, which a model with recurrent states cannot: "
+            "use sampling"
+        )
     for name in request.speculation.combination.names:
         if name not in ("none", *drafters):
             hint = " (name your own in extra_sources when the engine is made)" if is_custom(name) else ""

@@ -6,6 +6,7 @@ A stop string cuts the text exactly, even inside an accepted draft.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -17,6 +18,14 @@ from outrider.verify.logprobs import TokenLogprobs
 from outrider.verify.shapes import max_depth, max_nodes, nodes_by
 
 FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The rank of an output among those that a search found."""
+
+    score: float
+    sum_logprobs: float
 
 
 class Detokenizer(Protocol):
