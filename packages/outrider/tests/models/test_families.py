@@ -15,7 +15,7 @@ from outrider.config import ModelOptions
 from outrider.models.base import LoadedModel
 from outrider.verify.arrays import Floats
 from outrider.weights.families import FAMILIES
-from outrider.weights.families.elsewhere import READ_ONLY
+from outrider.weights.families.elsewhere import NATIVE_ONLY
 from outrider.weights.folder import open_checkpoint
 from outrider.weights.loader import load_model
 from outrider_torch.models.llama import LlamaModel
@@ -76,4 +76,4 @@ def test_reduced_precision(member: tuple[Path, Floats], dtype: Any, error: float
 
 def test_every_family_has_a_member() -> None:
     others = {"llama", "mistral", "qwen2", "qwen3"}  # see test_parity
-    assert FAMILIES.keys() - others - READ_ONLY == {build(name).config.model_type for name in MEMBERS}
+    assert FAMILIES.keys() - others - NATIVE_ONLY == {build(name).config.model_type for name in MEMBERS}

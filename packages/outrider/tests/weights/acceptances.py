@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from outrider.weights.families import FAMILIES
-from outrider.weights.families.elsewhere import READ_ONLY
 from tests.weights.refusals import BOTH, LINEAR, YARN, Refusal
 from tests.weights.transformers_reference import ABSENT, Files, saved
 
@@ -60,7 +59,7 @@ _Q = "model.layers.0.self_attn.q_proj.bias"
 
 def unread() -> Iterator[Refusal]:
     """With these transformers answers as without."""
-    for family in FAMILIES.keys() - READ_ONLY:
+    for family in FAMILIES:
         yield Refusal(family, Files(_ANYWHERE))
     for family, config in _OWN:
         yield Refusal(family, Files(config))

@@ -17,7 +17,6 @@ import torch
 
 from outrider.config.engine import Implementation
 from outrider.weights.families import FAMILIES
-from outrider.weights.families.elsewhere import READ_ONLY
 from outrider.weights.hf_config.keys import EVERYWHERE, GENERATION_REFUSED
 from tests.weights.transformers_reference import ABSENT, Files, saved
 
@@ -88,8 +87,7 @@ def of_keys() -> Iterator[Refusal]:
     for family in FAMILIES.values():
         for key in {**EVERYWHERE, **family.only}:
             tensors = _biases(family.name, key) if key.endswith("_bias") else {}
-            ours: Implementation = "native" if family.name in READ_ONLY else "auto"
-            yield Refusal(family.name, Files({key: OF_KEYS[key]}, {}, tensors), implementation=ours)
+            yield Refusal(family.name, Files({key: OF_KEYS[key]}, {}, tensors))
 
 
 def of_generation() -> Iterator[Refusal]:
@@ -109,11 +107,6 @@ def _biases(family: str, key: str) -> dict[str, Any]:
 
 def _config(family: str, instead: Mapping[str, Any] | None = None, **refused: Any) -> Refusal:
     return Refusal(family, Files(refused), Files(instead or {}))
-
-
-def _hybrid(family: str, **refused: Any) -> Refusal:
-    """Of a family that this distribution reads, and transformers' code computes unless it is told otherwise."""
-    return Refusal(family, Files(refused), implementation="native")
 
 
 def _tensor(family: str, name: str, value: Any, **config: Any) -> Refusal:
@@ -165,12 +158,12 @@ OTHERS: tuple[Refusal, ...] = (
     _config("smollm3", no_rope_layers=[1]),
     _config("mixtral", num_experts_per_tok=9),
     _config("qwen3_moe", mlp_only_layers=3),
-    _hybrid("qwen3_next", layer_types=["linear_attention"]),
-    _hybrid("qwen3_5_text", linear_num_key_heads=3),
-    _hybrid("qwen3_5_moe_text", num_experts_per_tok=9),
-    _hybrid("qwen3_next", mlp_only_layers=3),
-    _hybrid("qwen3_5_text", model_type="qwen3_5", text_config=3),
-    _hybrid("qwen3_5_text", model_type="qwen3_5", text_config={"model_type": "llama"}),
+    _config("qwen3_next", layer_types=["linear_attention"]),
+    _config("qwen3_5_text", linear_num_key_heads=3),
+    _config("qwen3_5_moe_text", num_experts_per_tok=9),
+    _config("qwen3_next", mlp_only_layers=3),
+    _config("qwen3_5_text", model_type="qwen3_5", text_config=3),
+    _config("qwen3_5_text", model_type="qwen3_5", text_config={"model_type": "llama"}),
     # Tensors
     _tensor("llama", _Q, ABSENT),
     _tensor("llama", _Q, torch.ones(7, 7)),

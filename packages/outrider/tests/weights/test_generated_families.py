@@ -20,7 +20,6 @@ from outrider.cache import CacheSpec
 from outrider.config import ModelOptions
 from outrider.errors import ModelFormatError
 from outrider.weights.families import FAMILIES
-from outrider.weights.families.elsewhere import READ_ONLY
 from outrider.weights.files.parts import find_parts
 from outrider.weights.hf_config.config import parse_config
 from outrider.weights.loader import load_model
@@ -108,7 +107,7 @@ def small(family: str) -> dict[str, Any]:
 
 @st.composite
 def configs(draw: st.DrawFn) -> dict[str, Any]:
-    family = draw(st.sampled_from(sorted(FAMILIES.keys() - set(LLAMAS) - READ_ONLY)))
+    family = draw(st.sampled_from(sorted(FAMILIES.keys() - set(LLAMAS))))
     kind = FAMILIES[family]
     read = kind.keys | kind.only.keys() | ({"partial_rotary_factor"} if kind.partial else set())
     own = sorted(VALUES.keys() & read)
@@ -151,7 +150,7 @@ def check(folder: Path, raw: dict[str, Any]) -> str:
     return "same"
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - set(LLAMAS) - READ_ONLY))
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - set(LLAMAS)))
 def test_the_small_ones_are_read(family: str, tmp_path: Path) -> None:
     assert check(tmp_path, small(family)) == "same"
 

@@ -31,7 +31,10 @@ def make_torch_model(
 ) -> LlamaModel:
     """As ``make_model``. ``why``: the reason why the native library does not run the model."""
     if config.recurrent is not None or config.gated_attention:
-        raise ConfigError(f"{config.family} has recurrent layers, which only the native library computes, {why}")
+        raise ConfigError(
+            f"{config.family} has recurrent layers, which only the native library computes, {why}: use the CPU, or "
+            "implementation='transformers'"
+        )
     device = torch.device(device)
     use_chosen_threads()
     held = torch_dtype(dtype, kv_cache_dtype, device, why)

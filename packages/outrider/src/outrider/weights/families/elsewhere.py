@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from outrider.extensions import extension, has_extension
+from outrider.native.library import library
 from outrider.utils.json_files import read_json_object
 from outrider.weights.families import FAMILIES
 
 __all__ = [
     "ENCODER_DECODERS",
-    "READ_ONLY",
+    "NATIVE_ONLY",
     "TEXT_PARTS",
     "VISION_LANGUAGE",
     "OtherFamily",
@@ -30,8 +31,8 @@ VISION_LANGUAGE = frozenset(("smolvlm", "idefics3"))
 TEXT_PARTS: Mapping[str, str] = {"qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text"}
 """Models of text and images of which this distribution computes the text: ``model_type`` of the whole and the part."""
 
-READ_ONLY = frozenset(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"))
-"""Families whose files are read here, and which transformers computes unless ``implementation`` says otherwise."""
+NATIVE_ONLY = frozenset(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"))
+"""Families of ours that only the native library computes; without it, transformers' code does."""
 
 
 def other_family(folder: Path) -> OtherFamily | None:
@@ -51,11 +52,8 @@ def other_family(folder: Path) -> OtherFamily | None:
     if family in VISION_LANGUAGE:
         return "vision_language"
     family = TEXT_PARTS.get(family, family)
-    foreign = (
-        (family not in FAMILIES or family in READ_ONLY)
-        and any(folder.glob("*.safetensors"))
-        and has_extension("families", "transformers")
-    )
+    ours = family in FAMILIES and (family not in NATIVE_ONLY or library() is not None)
+    foreign = not ours and any(folder.glob("*.safetensors")) and has_extension("families", "transformers")
     return "transformers" if foreign and extension("families", "transformers").knows(family) else None
 
 
