@@ -73,7 +73,7 @@ def checks(compiler: Compiler, *, here: bool) -> list[Check]:
 
 
 def run(check: Check, folder: Path) -> dict[str, str]:
-    """Digests by instruction set and threads. Raises ``CompileError`` if it cannot be built or fails."""
+    """Digests, of models and of hybrids, by instruction set and threads. Raises ``CompileError`` if it cannot be built or fails."""
     program = folder / "driver"
     compile_program(check.compiler, HERE / "driver.c", program, check.flags)
     command = [*check.words, str(program), *check.arguments]
@@ -82,7 +82,7 @@ def run(check: Check, folder: Path) -> dict[str, str]:
         raise CompileError(f"{check.name}: the driver failed:\n{done.stderr.strip()}")
     digests = {}
     for line in done.stdout.splitlines():
-        isa, threads, digest = line.split()
+        isa, threads, digest = line.split(maxsplit=2)
         digests[f"{check.name}: {isa}, threads: {threads}"] = digest
     return digests
 

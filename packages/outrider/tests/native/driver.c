@@ -1,8 +1,8 @@
-/* Prints one digest of all results for each instruction set of this machine and each number of threads.
+/* Prints a digest of all results, and one of hybrids', for each instruction set of this machine and number of threads.
  *
  *     driver [-v] [-t THREADS] [ISA ...]      (-v: also by model and type of cache; otherwise 1, 2, 4 and 8 threads)
  *
- * All lines must end in the same digest, on every processor. The program also fails by itself if a result is not finite
+ * All lines must end in the same digests, on every processor. The program also fails by itself if a result is not finite
  * or if a prompt cut into pieces gives other bits than in one piece.
  */
 #include "driver_model.h"
@@ -186,6 +186,8 @@ static void run_linear(void) {
     }
 }
 
+#include "driver_hybrid.h"
+
 /* ---- Everything --------------------------------------------------------------------------------------------------- */
 
 static uint64_t digest_of_everything(const outrider_model *models) {
@@ -206,13 +208,14 @@ static uint64_t digest_of_everything(const outrider_model *models) {
 }
 
 /* The digests of one instruction set. */
-static void print_digests(const char *isa, const outrider_model *models, int only_threads) {
+static void print_digests(const char *isa, const outrider_model *models, const outrider_model *hybrids,
+                          int only_threads) {
     static const int threads[] = {1, 2, 4, 8};
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
         if (only_threads && threads[t] != only_threads) continue;
         require(outrider_create(threads[t], isa, &context), "a context");
-        unsigned long long all = digest_of_everything(models);
-        printf("%s %d %016llx\n", isa, outrider_threads(context), all);
+        unsigned long long all = digest_of_everything(models), own = digest_of_hybrids(hybrids);
+        printf("%s %d %016llx %016llx\n", isa, outrider_threads(context), all, own);
         fflush(stdout);
         require(outrider_destroy(context), "its end");
     }
@@ -229,13 +232,14 @@ int main(int count, char **words) {
     features = allocate(MOST_ROWS * 512 * sizeof(float));
     hidden = allocate(MOST_ROWS * 512 * sizeof(float));
     residual = allocate(MOST_ROWS * 512 * sizeof(float));
-    outrider_model models[MODELS];
+    outrider_model models[MODELS], hybrids[HYBRIDS];
     for (int i = 0; i < MODELS; i++) models[i] = random_model(i);
+    for (int i = 0; i < HYBRIDS; i++) hybrids[i] = random_hybrid(i);
     for (size_t i = 0; i < sizeof every / sizeof *every; i++) {
         int asked = at == count;
         for (int w = at; w < count; w++) asked |= !strcmp(words[w], every[i]);
         if (asked && outrider_isa_state(every[i]) == OUTRIDER_ISA_WORKS)
-            print_digests(every[i], models, only_threads);
+            print_digests(every[i], models, hybrids, only_threads);
     }
     return failures != 0;
 }
