@@ -73,7 +73,10 @@ def checks(compiler: Compiler, *, here: bool) -> list[Check]:
 
 
 def run(check: Check, folder: Path) -> dict[str, str]:
-    """Digests, of models and of hybrids, by instruction set and threads. Raises ``CompileError`` if it cannot be built or fails."""
+    """Digests, of models and of hybrids, by instruction set and threads.
+
+    Raises ``CompileError`` if the driver cannot be built or fails.
+    """
     program = folder / "driver"
     compile_program(check.compiler, HERE / "driver.c", program, check.flags)
     command = [*check.words, str(program), *check.arguments]

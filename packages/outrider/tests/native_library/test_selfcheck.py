@@ -24,6 +24,7 @@ SEED = """
 #define {name}_kernels declared_otherwise
 #include "attention.h"
 #include "kernels.h"
+#include "recurrent.h"
 #undef {name}_kernels
 kernels {name}_kernels;
 
@@ -50,6 +51,11 @@ static void wrong_attend(const struct attention_task *task, float *scratch) {{
     if (task->cache->type == OUTRIDER_CACHE_I8) ((uint32_t *)(void *)task->result)[numbers - 1] ^= 1;
 }}
 
+static void wrong_recur(const struct recurrent_task *task, float *copies) {{
+    portable_kernels.recur(task, copies);
+    ((uint32_t *)(void *)task->state)[task->value_dim - 1] ^= 1;
+}}
+
 static int64_t wrong_draw(const weight_row *row, const uint32_t *keys, float *score) {{
     return portable_kernels.draw(row, keys, score) ^ 1;
 }}
@@ -57,7 +63,7 @@ static int64_t wrong_draw(const weight_row *row, const uint32_t *keys, float *sc
 __attribute__((constructor)) static void fill(void) {{
     {name}_kernels = portable_kernels;
     {name}_kernels.name = "{name}";
-    (void)wrong_linear, (void)wrong_norm, (void)wrong_rotate, (void)wrong_attend, (void)wrong_draw;
+    (void)wrong_linear, (void)wrong_norm, (void)wrong_rotate, (void)wrong_attend, (void)wrong_recur, (void)wrong_draw;
     {wrong}
 }}
 """
@@ -145,7 +151,7 @@ def test_a_wrong_instruction_set_is_named_and_the_next_one_runs(
         loaded()
 
 
-@pytest.mark.parametrize("kernel", ["linear", "norm", "rotate", "attend", "draw"])
+@pytest.mark.parametrize("kernel", ["linear", "norm", "rotate", "attend", "recur", "draw"])
 def test_one_bit_of_any_kernel_is_noticed(kernel: str, load: Load) -> None:
     best, *others = BEST_FIRST
     found = load({best: kernel, **dict.fromkeys(others)})

@@ -31,6 +31,13 @@ def _shared(w: World) -> Arguments:
     return _forward(w)
 
 
+def _hybrid(w: World) -> Arguments:
+    w.model.layers = w.batch.layers = 2
+    w.model.layer, w.cache.states = at(w.hybrid), at(w.states)
+    w.batch.span, w.batch.rows, w.batch.logit_rows = at(w.settled_span), 2, 0
+    return _forward(w)
+
+
 def _attend(w: World) -> Arguments:
     out = w.keep(floats(ROWS * HEADS * HEAD_DIM))
     return [w.context, at(w.cache), 0, HEADS, KV_HEADS, HEAD_DIM, 1.0, 1, at(w.spans), at(w.x), out]
@@ -66,6 +73,7 @@ CALLS: dict[str, Callable[[World], Arguments]] = {
     "adapted": _adapted,
     "sparse": _sparse,
     "shard": _shared,
+    "hybrid": _hybrid,
     "attend": _attend,
     "attend_fixed": _fixed,
     "linear": lambda w: [w.context, at(w.head), ROWS, at(w.x), at(w.y)],
@@ -93,7 +101,7 @@ CALLS: dict[str, Callable[[World], Arguments]] = {
     "isa_state": lambda _: [b"portable"],
 }
 """Arguments of ``outrider_NAME``; those of ``forward`` in several situations."""
-_FORWARD = ("adapted", "sparse", "shard")
+_FORWARD = ("adapted", "sparse", "shard", "hybrid")
 
 
 def call(library: ctypes.CDLL, world: World, name: str, changes: dict[str, Any]) -> int:

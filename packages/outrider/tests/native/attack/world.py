@@ -21,9 +21,11 @@ from outrider.native.model_structs import (
     MLPStruct,
     ModelStruct,
     NormStruct,
+    RecurrentStruct,
     ShardStruct,
     SharedStruct,
     SpanStruct,
+    StatesStruct,
     TokenFound,
 )
 from outrider.native.structs import FixedKeysStruct, SourceStruct, WeightStruct
@@ -81,6 +83,7 @@ class World:
         self._make_model()
         self._make_cache()
         self._make_batch()
+        self._make_recurrent()
         self._make_adapters()
         self._make_shards()
         self._make_chain()
@@ -152,6 +155,42 @@ class World:
             logit_row=at(self.logit_rows), feature=self.keep(floats(ROWS * HIDDEN)),
             hidden_out=self.keep(floats(HIDDEN)), logits=self.keep(floats(VOCABULARY)),
             residual=self.keep(floats(ROWS * HIDDEN)),
+        )  # fmt: skip
+
+    def _make_recurrent(self) -> None:
+        """A layer with a state, and a gated one with a shared expert."""
+        heads, dim, rows = 2, 16, 4  # of keys and of values
+        values, channels = heads * dim, 3 * heads * dim
+        self.recurrent = RecurrentStruct(
+            qkv=self.weight(channels, HIDDEN), z=self.weight(values, HIDDEN), a=self.weight(heads, HIDDEN),
+            b=self.weight(heads, HIDDEN), out=self.weight(HIDDEN, values), key_heads=heads, value_heads=heads,
+            key_dim=dim, value_dim=dim, convolution=rows, taps=self.keep(floats(rows * channels)),
+            decay=self.keep(floats(heads, -1.0)), dt_bias=self.keep(floats(heads)), norm=self.keep(floats(dim)),
+        )  # fmt: skip
+        self.hybrid = array_of(LayerStruct, 2)
+        self.hybrid[0] = LayerStruct(
+            recurrent=at(self.recurrent), mlp=self._mlp(INNER), attention_norm=self.norm(), mlp_norm=self.norm()
+        )
+        self.shared_expert = self._mlp(INNER)
+        self.hybrid[1] = self._make_layer(
+            experts=2, experts_used=1, router=self.weight(2, HIDDEN), expert=at(self.experts), gated=1,
+            shared_expert=at(self.shared_expert), shared_expert_gate=self.keep(floats(HIDDEN)),
+        )[0]  # fmt: skip
+        self.hybrid[1].q = self.weight(2 * WIDTH, HIDDEN)
+        slots, pending = 2, 3
+        self.state = array_of(ctypes.c_void_p, 1, [self.keep(floats(slots * heads * dim * dim))])
+        self.inputs = array_of(ctypes.c_void_p, 1, [self.keep(floats(slots * (rows - 1 + pending) * channels))])
+        update = 2 * values + heads
+        self.updates = array_of(ctypes.c_void_p, 1, [self.keep(floats(slots * pending * update))])
+        self.states = StatesStruct(
+            slots=slots, layers=1, key_heads=heads, value_heads=heads, key_dim=dim, value_dim=dim, convolution=rows,
+            pending=pending, state=at(self.state), inputs=at(self.inputs), updates=at(self.updates),
+        )  # fmt: skip
+        self.path_mask = array_of(ctypes.c_uint8, 2, [1, 1])
+        self.settled_span = array_of(SpanStruct, 1)
+        self.settled_span[0] = SpanStruct(
+            start=2, count=2, entries=1, table=at(self.table), slot=1, settled=1, kept=1, mask_rows=1, mask_keys=2,
+            mask=at(self.path_mask),
         )  # fmt: skip
 
     def _make_adapters(self) -> None:

@@ -23,6 +23,19 @@ static inline uint8_t *write_number(uint8_t *at, int size, uint32_t exponent, ui
     return at + size;
 }
 
+/* Numbers of recurrent layers, of one instruction set. Keys are of KEY_DIM numbers, values of VALUE_DIM, which are blocks of
+ * columns of every set and a part of a vector; NEW_ROWS rows come behind OLD_ROWS that are pending. */
+enum { KEY_DIM = 21, VALUE_DIM = 77, OLD_ROWS = 2, NEW_ROWS = 4, ROW = 2 * KEY_DIM + VALUE_DIM };
+enum { UPDATE = KEY_DIM + VALUE_DIM + 1, STATE_SCRATCH = KEY_DIM * 128 };
+
+typedef struct {
+    float state[KEY_DIM * VALUE_DIM], updates[OLD_ROWS * UPDATE], rows[NEW_ROWS * ROW], out[NEW_ROWS * VALUE_DIM];
+    float decay[NEW_ROWS], write[NEW_ROWS], alike[NEW_ROWS], convolved[ROW];
+} recurrent_results;
+
+/* What the kernels of recurrent layers make of random numbers, by a state ``seed``. */
+void try_recurrent(const kernels *k, uint32_t seed, recurrent_results *r);
+
 /* Whether all functions on rows, of attention and of sampling have the portable bits. OUTRIDER_ISA_UNTRIED without
  * memory, else whether it works or differs. */
 int try_rows(const kernels *k);

@@ -12,12 +12,13 @@ enum { SCRATCH = 1 << 15 }; /* floats: more than attention needs for these dimen
 
 /* Of one instruction set. Zeros where it writes nothing. */
 typedef struct {
-    float rows[8][WIDTH];
+    float rows[9][WIDTH], product;
     float rotated[2][DIM];
     float stored[3][KV_HEADS * DIM], scales[3][KV_HEADS];
     float attended[HEADS * (2 + DIM)];
     float noise[3][VOCABULARY], weights[VOCABULARY], least, scores[LIKELY + 2];
     int64_t tokens[LIKELY + 3];
+    recurrent_results recurrent;
 } results;
 
 typedef struct {
@@ -29,7 +30,7 @@ typedef struct {
 } numbers;
 
 static void try_row_kernels(const kernels *k, const numbers *n, results *r) {
-    for (int i = 2; i < 8; i++) memcpy(r->rows[i], n->x, sizeof r->rows[i]);
+    for (int i = 2; i < 9; i++) memcpy(r->rows[i], n->x, sizeof r->rows[i]);
     k->norm(WIDTH, n->x, n->y, 1e-5f, r->rows[0]);
     k->layer_norm(WIDTH, n->x, n->y, n->y + WIDTH, 1e-5f, r->rows[1]);
     k->add(WIDTH, r->rows[2], n->y);
@@ -38,6 +39,8 @@ static void try_row_kernels(const kernels *k, const numbers *n, results *r) {
     k->gelu_mul(WIDTH, r->rows[5], NULL);
     k->cap(WIDTH, r->rows[6], 0.5f, 3.0f);
     k->softmax(WIDTH, r->rows[7]);
+    k->sigmoid_mul(WIDTH, r->rows[8], n->y);
+    r->product = k->dot(WIDTH, n->x, n->y);
     for (int i = 0; i < 2; i++) memcpy(r->rotated[i], n->x, sizeof r->rotated[i]);
     k->rotate(DIM, r->rotated[0], n->y, n->q, 1e-5f);
     k->rotate(42, r->rotated[1], n->y, NULL, 1e-5f);
@@ -111,6 +114,8 @@ int try_rows(const kernels *k) {
     try_row_kernels(k, n, &n->found);
     try_sampling(&portable_kernels, n, &n->expected);
     try_sampling(k, n, &n->found);
+    try_recurrent(&portable_kernels, state, &n->expected.recurrent);
+    try_recurrent(k, state, &n->found.recurrent);
     int equal = 1;
     for (size_t i = 0; i < sizeof caches / sizeof *caches && equal; i++) {
         fill_cache(n, caches[i].type, &state);
