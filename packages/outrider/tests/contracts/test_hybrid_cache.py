@@ -87,7 +87,7 @@ def test_a_copy_gives_back_state_entries_and_rows(kind: str, count: int, settled
     cache.publish_prefix(slot, TEXT[:count])
     cache.free(slot)
     for shared in range(settled, count + 1):
-        again = cache.allocate([*TEXT[:shared], 99])
+        again = cache.allocate([*TEXT[:shared], 99, 99, 99])
         assert cache.length(again) == shared
         assert cache.states.settled(again) == settled
         found = held(cache.states, again, shared - settled)
