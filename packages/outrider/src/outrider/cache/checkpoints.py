@@ -89,7 +89,7 @@ class Checkpoints:
         more rows than these and its own is left out.
         """
         limit = len(tokens) - 1
-        lengths = sorted({length for length, _ in self._held if length <= limit})
+        lengths = sorted({each.length for each in self._held.values() if each.length <= limit and each.first <= rows})
         found: list[tuple[int, Checkpoint]] = []
         for key in zip(lengths, prefix_digests(tokens, lengths, salt), strict=True):
             held = self._held.get(key)
