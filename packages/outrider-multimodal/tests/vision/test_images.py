@@ -71,6 +71,7 @@ def test_a_picture_taken_sideways_is_turned() -> None:
         (b"%!PS-Adobe-3.0 EPSF-3.0", "no image that is known"),
         (encoded(image(1))[:200], "is damaged"),
         (bomb(), "60000 x 60000 pixels|too many pixels"),
+        (bomb(200), "200 x 200 pixels"),  # not "is damaged": pixels are counted before any is decoded
         (encoded(image(1, 100, 100), "BMP"), "30,054 bytes"),
         (encoded(Image.new("RGB", (100, 100))), "100 x 100 pixels"),
         (Image.new("RGB", (100, 100)), "100 x 100 pixels"),
