@@ -18,7 +18,7 @@ class HeadOptions:
     """Options of a head. ``None``: chosen for the target."""
 
     kind: str
-    """One of ``HEAD_KINDS``."""
+    """One of ``HEAD_KINDS``, or mtp."""
     heads: int = 4
     """Tokens guessed beyond the next one.
 
@@ -27,12 +27,12 @@ class HeadOptions:
     ttt_steps: int | None = None
     """Steps unrolled in training.
 
-    Of eagle: 4 for EAGLE-3, 1 for EAGLE-1.
+    Of eagle: 4 for EAGLE-3, 1 for EAGLE-1. Of mtp: 4.
     """
     depth: int = 5
     """Draft positions measured.
 
-    Of eagle.
+    Of eagle and mtp.
     """
     feature_layers: tuple[int, ...] | None = None
     """Layers that are fused, such as 2,15,27.
@@ -64,9 +64,9 @@ class HeadOptions:
     loss: str = "kl"
     """kl, adaptive, tv, alpha or reverse-kl: against the target's distribution."""
     fresh: bool = False
-    """Random first weights, not the target's last layer.
+    """Random first weights, not the target's last layer, or the head in its files.
 
-    Of eagle and dflash.
+    Of eagle, dflash and mtp.
     """
     start_from: str | None = None
     """Folder of a head to train further, as on more data; dflash may begin with an EAGLE-3 head.

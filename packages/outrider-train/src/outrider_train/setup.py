@@ -26,6 +26,7 @@ from outrider_train.data.portions import Portion, portions
 from outrider_train.target.features import FeatureSpec, FeatureStore
 from outrider_train.target.llama import Llama, load_llama
 from outrider_train.target.native import native_reader
+from outrider_train.target.rows import load_rows
 from outrider_train.tasks import LogFn
 from outrider_train.trainer import TrainOptions
 
@@ -62,6 +63,7 @@ class TrainingSetup:
     one_pass_in: Path | None = None  # the folder of a run that trains on each document once; None: several epochs
     device: str = "auto"  # device of the target and its drafts; auto: a GPU if there is one
     log: LogFn = field(default=lambda line: None)
+    whole: bool = True  # whether the draft needs the target's layers in torch; False: a target of any family
     _stores: dict[FeatureSpec, FeatureStore] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -76,7 +78,8 @@ class TrainingSetup:
     def target(self) -> Llama:
         device = choose_device(self.device)
         low = device != "cpu" or has_bf16_instructions()
-        return load_llama(self.folder, torch.bfloat16 if low else torch.float32).to(device)
+        load = load_llama if self.whole else load_rows
+        return load(self.folder, torch.bfloat16 if low else torch.float32).to(device)
 
     @cached_property
     def config(self) -> ModelConfig:

@@ -17,7 +17,7 @@ from outrider.drafters.datastore import Datastore, read_origin
 from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.heads.fingerprint import target_fingerprint
 from outrider.drafters.registry import DrafterRegistry
-from outrider.drafters.trained.mtp_head import mtp_head, require_head
+from outrider.drafters.trained.mtp_head import MtpHead, mtp_head, require_head
 from outrider.engine.draft_length.cost import StepCost, calibrate
 from outrider.engine.engine import Engine
 from outrider.engine.memory_plan import MemoryPlan, available_bytes, plan_memory
@@ -161,7 +161,7 @@ def _load_heads(
         draft, heads = load_heads(config, model, progress=progress)
     elif draft == AUTO:
         draft = PLAIN if model.config.hears else USUAL if mtp_head(model) is None else WITH_OWN_HEAD
-    if "mtp" in parse(draft).names:
+    if "mtp" in parse(draft).names and "mtp" not in heads:
         heads["mtp"] = require_head(model, config.model)
     if not heads:
         return draft, heads, (0, 0)
@@ -172,6 +172,8 @@ def _load_heads(
 
 def _measured_acceptance(heads: Mapping[str, Any], source: str) -> Acceptance:
     """The acceptance by depth and rank that was measured when the source's head was trained; () without a head."""
+    if source in heads and isinstance(heads[source], MtpHead):
+        return heads[source].acceptance  # type: ignore[no-any-return]
     config = heads[source].config if source in heads else None
     if not isinstance(config, HeadConfig):
         return ()

@@ -1,4 +1,4 @@
-"""``outrider train eagle | dflash | medusa | blockwise | pass``."""
+"""``outrider train eagle | dflash | mtp | medusa | blockwise | pass``."""
 
 from __future__ import annotations
 
@@ -111,6 +111,20 @@ def medusa(
 def blockwise(shared: c.Shared, *, given: Given) -> None:
     """Train the heads of blockwise parallel decoding: one feed-forward layer for all positions."""
     _train(shared, HeadOptions("blockwise", **given), "Blockwise heads")
+
+
+@c.with_shared(default_lr=5e-4, default_batch=1024)
+@options_from(HeadOptions, only=("ttt_steps", "depth", "decay", "loss", "fresh", "start_from"))
+def mtp(shared: c.Shared, *, given: Given) -> None:
+    """Train the target's own kind of draft head (multi-token prediction), or tune the one in its files.
+
+    Example: outrider train mtp --data prompts.jsonl --regenerate --out my-mtp, then --draft mtp --heads my-mtp
+    """
+    from outrider_train.kinds.mtp import mtp_trainer
+
+    more: dict[str, Any] = shared.trainer_options()
+    trainer, _ = mtp_trainer(shared.setup, HeadOptions("mtp", **given), shared.train, shared.out, **more)
+    c.run(trainer, f"MTP head for {Path(shared.setup.model).name}", shared.setup)
 
 
 @c.with_shared(default_lr=1e-2)

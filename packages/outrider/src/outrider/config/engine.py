@@ -198,7 +198,7 @@ class EngineConfig:
         heads = (self.heads,) if isinstance(self.heads, str) else tuple(self.heads)
         object.__setattr__(self, "heads", heads)
         names = () if draft == AUTO else check_known(draft).names
-        if heads and draft != AUTO and not set(names) & set(head_sources()):
+        if heads and draft != AUTO and not any(source_record(name).takes_head for name in names):
             raise ConfigError(
                 f"heads={heads!r} would not be used with draft={draft!r}: use one of {', '.join(head_sources())}"
             )

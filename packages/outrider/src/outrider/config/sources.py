@@ -73,6 +73,11 @@ class DraftSource:
     """Where ``docs/algorithms`` explains it."""
 
     @property
+    def takes_head(self) -> bool:
+        """Whether ``heads`` (--heads) may name a head for it."""
+        return bool(self.head_kinds) or self.in_model_files
+
+    @property
     def needs(self) -> str:
         """Its requirements besides the target and a prompt; empty if there are none."""
         if self.head_kinds:

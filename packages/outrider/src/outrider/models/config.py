@@ -104,10 +104,15 @@ class ModelConfig:
     mtp_layers: int = 0  # layers of the draft head (multi-token prediction) in the model's files; the model has none
 
     @property
+    def differences(self) -> frozenset[str]:
+        """The fields in which layers are not Llama's; biases on q, k and v, and norms on q and k are none of them."""
+        own = (f for f in fields(self) if f.name in _DIFFERENCES)
+        return frozenset(f.name for f in own if getattr(self, f.name) != f.default)
+
+    @property
     def is_llama(self) -> bool:
         """Whether the layers are Llama's, except for biases or norms on q and k."""
-        own = (f for f in fields(self) if f.name in _DIFFERENCES)
-        return all(getattr(self, f.name) == f.default for f in own)
+        return not self.differences
 
     @property
     def needed_input(self) -> str:

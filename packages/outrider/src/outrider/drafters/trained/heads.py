@@ -9,13 +9,15 @@ from typing import Any
 
 from outrider.cache.pool import itemsize, token_bytes
 from outrider.config import SOURCES, EngineConfig
-from outrider.config.combination import AUTO, check_known
+from outrider.config.combination import AUTO, WITH_OWN_HEAD, check_known
 from outrider.config.sources import head_sources
 from outrider.drafters.heads.checkpoint import read_head, read_head_config
 from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.heads.find import find_head, shipped_for_others, shipped_heads, shipped_kinds
 from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows, target_fingerprint
 from outrider.drafters.heads.weights import NATIVE_KINDS
+from outrider.drafters.trained.mtp_files import is_mtp, read_mtp
+from outrider.drafters.trained.mtp_head import MtpHead
 from outrider.errors import ConfigError
 from outrider.extensions import extension
 from outrider.models.base import HeadTarget, LoadedModel
@@ -39,6 +41,8 @@ def bytes_of_a_weight(target: HeadTarget) -> float:
 
 def source_of_head(head: Any) -> str:
     """The name of the draft source that uses ``head``."""
+    if isinstance(head, MtpHead):
+        return "mtp"
     config = head.config
     assert isinstance(config, HeadConfig)
     return _source_of_kind(config.kind)
@@ -71,7 +75,7 @@ def load_heads(config: EngineConfig, target: HeadTarget, *, progress: bool = Fal
     shipped = _preferred(shipped_heads(fingerprint))
     draft = config.speculation.draft
     if draft == AUTO:
-        draft = next(name for name in head_sources() if name in heads)
+        draft = next((name for name in head_sources() if name in heads), WITH_OWN_HEAD)
     for name in check_known(draft).names:
         if name in head_sources() and name not in heads:
             if name not in shipped:
@@ -117,6 +121,8 @@ def _preferred(folders: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def _load(folder: Path, target: HeadTarget, fingerprint: TargetFingerprint) -> Any:
+    if is_mtp(folder):
+        return read_mtp(folder, target, fingerprint)
     config = read_head_config(folder, fingerprint)
     config.check_target(fingerprint)
     known = fingerprint, host(target.embed(fingerprint_rows(target.config.vocab_size)))

@@ -12,6 +12,7 @@ from outrider.drafters.trained.level_drafter import LevelDrafter
 from outrider.drafters.trained.mtp_vocabulary import DraftTokens
 from outrider.drafters.trained.native_mtp import NativeMtp
 from outrider.verify.draft import Draft
+from outrider.verify.shapes import Acceptance
 
 
 def build(context: DrafterContext) -> Drafter:
@@ -19,21 +20,27 @@ def build(context: DrafterContext) -> Drafter:
     head, target = context.heads["mtp"], native_target(context.target)
     runner = NativeMtp(head, target, replace(context.cache, prefix_reuse=False))
     tokens = DraftTokens(target, head.lowest) if head.scores_part else None
-    return MtpDrafter(runner, target.config.num_layers, tokens, vocab_size=context.vocab_size)
+    return MtpDrafter(
+        runner, target.config.num_layers, tokens, vocab_size=context.vocab_size, learned=head.acceptance
+    )
 
 
 class MtpDrafter(LevelDrafter):
     """Drafts with a model's own head; of a large vocabulary it scores a part."""
 
-    def __init__(self, runner: NativeMtp, num_layers: int, tokens: DraftTokens | None, *, vocab_size: int) -> None:
+    def __init__(
+        self, runner: NativeMtp, num_layers: int, tokens: DraftTokens | None, *, vocab_size: int,
+        learned: Acceptance = (),
+    ) -> None:  # fmt: skip
         """
         Args:
             num_layers: of the target.
             tokens: those to score; None: all.
             vocab_size: logits from this column on are padding.
+            learned: the head's acceptance as measured in training.
         """
         self._mtp, self._tokens = runner, tokens
-        super().__init__(runner, (num_layers,), source="mtp", vocab_size=vocab_size)
+        super().__init__(runner, (num_layers,), source="mtp", vocab_size=vocab_size, learned=learned)
 
     def start(self, request: RequestView) -> None:
         super().start(request)

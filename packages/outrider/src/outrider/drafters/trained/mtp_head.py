@@ -10,9 +10,10 @@ from outrider.models.base import HeadTarget
 from outrider.models.config import ModelConfig
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.models.native_weights import Stored
+from outrider.verify.shapes import Acceptance
 from outrider.weights.files.layout import expected_shapes
 
-__all__ = ["LEARNED", "PROJECTION", "MtpHead", "mtp_head"]
+__all__ = ["LEARNED", "PROJECTION", "MtpHead", "layer_config", "mtp_head"]
 
 PROJECTION = "model.fc"
 LOWEST, LEARNED = 32768, 2048  # multiples of 16
@@ -26,9 +27,10 @@ class MtpHead:
     """Of the head's layers alone."""
     tensors: Stored
     """By the names that a model of these layers has, and ``model.fc`` and ``model.pre_fc_norm_*`` before them."""
-
     lowest: int = LOWEST
     """Of a larger vocabulary the head scores the ids below this, and others from the texts (``mtp_vocabulary``)."""
+    acceptance: Acceptance = ()
+    """[position][rank], as measured in training; empty: unknown."""
 
     @property
     def scores_part(self) -> bool:
@@ -48,7 +50,7 @@ def mtp_head(target: object) -> MtpHead | None:
     if not isinstance(target, NativeLlamaModel) or target.config.mtp_layers != 1 or not target.draft_head:
         return None
     tensors = {f"model.{name.removeprefix('mtp.')}": weight for name, weight in target.draft_head.items()}
-    return MtpHead(_layer_config(target.config), tensors)
+    return MtpHead(layer_config(target.config), tensors)
 
 
 def require_head(target: HeadTarget, name: str) -> MtpHead:
@@ -66,7 +68,7 @@ def require_head(target: HeadTarget, name: str) -> MtpHead:
     raise ConfigError(f"draft='mtp' needs a draft head (multi-token prediction) in the model's files: {why}")
 
 
-def _layer_config(config: ModelConfig) -> ModelConfig:
+def layer_config(config: ModelConfig) -> ModelConfig:
     """The configuration of a model of the head's layers: all have full attention, and experts where the target's do."""
     experts = config.experts and replace(config.experts, layers=())
     windows = (False,) if config.window_layers else ()
