@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from outrider.drafters.heads.checkpoint import CONFIG, WEIGHTS
@@ -38,11 +38,12 @@ _STEPS = 4  # unrolled in training, unless options say otherwise
 class MtpTask:
     """The head against the target's distributions."""
 
-    module: MtpLayer
+    module: nn.Module
 
     def __init__(self, module: MtpLayer, about: MtpFile, target: Llama, options: HeadOptions) -> None:
         """``options``: steps, depth, decay and loss."""
-        self.module, self.about, self.target = module, about, target
+        self.module = self.layer = module
+        self.about, self.target = about, target
         self.steps, self.decay, self.rule = options.ttt_steps or _STEPS, options.decay, options.loss
         self.depth = self.max_shift = max(self.steps, options.depth)
 
@@ -58,11 +59,11 @@ class MtpTask:
         p = batch.context
         embeddings = F.embedding(batch.tokens, self.target.embedding)
         x = batch.features.to(embeddings.dtype)
-        behind = self.module.keys(embeddings[:, 1 : p + 1], x[:, :p], batch.positions[:, :p]) if p else None
+        behind = self.layer.keys(embeddings[:, 1 : p + 1], x[:, :p], batch.positions[:, :p]) if p else None
         attend, x = Unrolled(batch, behind), x[:, p:]
         for s in range(self.depth if step is None else self.steps):
             tokens = embeddings[:, p + 1 + s : p + 1 + s + batch.queries]
-            x = self.module(tokens, x, batch.positions[:, p:] + s, attend)
+            x = self.layer(tokens, x, batch.positions[:, p:] + s, attend)
             yield DraftPosition(x.flatten(0, 1), 1 + s, self.decay**s)
 
     def save(self, folder: Path, facts: Mapping[str, Any]) -> None:

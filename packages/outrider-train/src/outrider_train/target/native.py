@@ -67,5 +67,5 @@ class NativeReader:
 
 def native_reader(folder: Path, layers: tuple[int, ...] | None, top_k: int, longest: int) -> NativeReader | None:
     """A reader for the model in ``folder``; None where it does not run in the native library."""
-    model = load_model(folder, ModelOptions(device="cpu"))
+    model = load_model(folder, ModelOptions(device="cpu", implementation="native"))
     return NativeReader(model, layers, top_k, longest) if isinstance(model, NativeLlamaModel) else None
