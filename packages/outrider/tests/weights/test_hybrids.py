@@ -23,6 +23,7 @@ from outrider.weights.files.side_by_side import rows_of
 from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.hf_config.config import parse_config, read_config, to_hf_config
+from outrider.weights.hub.catalog import resolve
 from tests.weights.hybrids import CASES, build, converted, head_tensors, randomise, save, text_options, tile, write_gguf
 
 
@@ -107,6 +108,43 @@ def test_a_head_without_a_norm_of_its_own_has_the_models(tmp_path: Path) -> None
     write_gguf(tmp_path / "m.gguf", "qwen35", tensors | {"blk.4.nextn.shared_head_norm.weight": None})
     found = open_gguf(tmp_path / "m.gguf").stored
     assert np.array_equal(found["mtp.norm.weight"].numbers(), found["model.norm.weight"].numbers())
+
+
+def _apart(folder: Path, arch: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Converted tensors of a model, and of its head alone with the embedding and LM head that its file repeats."""
+    tensors = converted(arch, save(build(arch), folder))
+    head = {name: tensor for name, tensor in tensors.items() if name.startswith("blk.4.")}
+    model = {name: tensor for name, tensor in tensors.items() if name not in head}
+    return model, head | {name: tensors[name] for name in ("token_embd.weight", "output_norm.weight", "output.weight")}
+
+
+@pytest.mark.parametrize("arch", CASES)
+def test_a_head_may_be_a_file_beside_the_models(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "cache"))
+    model, head = _apart(tmp_path, arch)
+    write_gguf(tmp_path / "whole.gguf", arch, model | head)
+    (tmp_path / "beside").mkdir()
+    write_gguf(tmp_path / "beside" / "m-Q8_0.gguf", arch, model)
+    write_gguf(tmp_path / "beside" / "mtp-m-Q8_0.gguf", arch, head)
+    folder = resolve(str(tmp_path / "beside" / "m-Q8_0.gguf"))
+    assert resolve(str(tmp_path / "beside")) == folder  # the head is no second model
+    found, whole = open_checkpoint(folder), open_gguf(tmp_path / "whole.gguf")
+    assert found.config == whole.config
+    assert found.stored.keys() == whole.stored.keys()
+    assert all(np.array_equal(found.stored[name].numbers(), whole.stored[name].numbers()) for name in whole.stored)
+
+
+def test_a_head_of_another_model_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model, head = _apart(tmp_path, "qwen35")
+    (tmp_path / "model.safetensors").unlink()
+    write_gguf(tmp_path / "model.gguf", "qwen35", model)
+    write_gguf(tmp_path / "mtp-other.gguf", "qwen35", head, {"feed_forward_length": 48})
+    with caplog.at_level(logging.WARNING):
+        checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.config.mtp_layers == 0
+    assert "mtp-other.gguf is not used as a draft head" in caplog.text
+    write_gguf(tmp_path / "mtp-model.gguf", "qwen35", head)  # of the model's name
+    assert open_checkpoint(tmp_path).config.mtp_layers == 1
 
 
 def test_older_files_of_qwen3_next_have_one_matrix_for_q_k_v_and_z(tmp_path: Path) -> None:

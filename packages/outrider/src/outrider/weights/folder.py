@@ -19,6 +19,7 @@ from outrider.weights.files.checkpoint import Checkpoint
 from outrider.weights.files.layout import check_counts, check_shapes, unread_tensors
 from outrider.weights.files.parts import find_parts, stored_parts
 from outrider.weights.files.safetensors import TensorInfo, read_header, stored_tensors
+from outrider.weights.gguf.draft_head import find_draft_head, with_draft_head
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.gguf.shards import is_shard
 from outrider.weights.hf_config.config import read_config
@@ -50,7 +51,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     config = read_config(folder)
     gguf = gguf_weights(folder)
     if not _has_safetensors(folder) and gguf is not None:
-        return open_gguf(gguf, config)
+        checkpoint, head = open_gguf(gguf, config), find_draft_head(gguf)
+        return checkpoint if head is None else with_draft_head(checkpoint, head)
     files, infos = _headers(folder)
     own = _text_names(folder, infos) or _names_without_prefix(infos)
     if own is not None:  # the vision tower is loaded separately

@@ -6,11 +6,12 @@ import logging
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from outrider.errors import ModelFormatError
-from outrider.models.config import ModelConfig
+from outrider.models.config import ModelConfig, RecurrentLayers
 from outrider.native.stored import StoredTensor
 from outrider.utils.json_files import shown
 from outrider.weights.families import FAMILIES
@@ -38,12 +39,12 @@ def open_gguf(path: Path, config: ModelConfig | None = None, header: GGUFHeader 
     """
     header = header or read_gguf(path)
     own, kind = read_gguf_config(path, header), kind_of_gguf(header)
-    names, own = _names(path, header, kind, own)
+    names, own = family_names(path, header, kind, own)
     config = own if config is None else _checked(config, own, path)
     check_counts(config, len(names), path)
     own_name = kind.own_name(FAMILIES[config.family], names)
     parts, expected = find_parts(config, own_name, interleaved=kind.interleaved)
-    found = {name: _shape(name, header.tensors[raw].shape) for name, raw in names.items()}
+    found = {name: family_shape(name, header.tensors[raw].shape) for name, raw in names.items()}
     check_shapes(config, expected, found, path)
     for name in unread_tensors(expected, names):  # llama.cpp counts tensors, and refuses a file that has more
         raise ModelFormatError(
@@ -62,7 +63,9 @@ def map_tensors(header: GGUFHeader, names: Mapping[str, str]) -> dict[str, Store
     }
 
 
-def _names(path: Path, header: GGUFHeader, kind: GGUFFamily, config: ModelConfig) -> tuple[dict[str, str], ModelConfig]:
+def family_names(
+    path: Path, header: GGUFHeader, kind: GGUFFamily, config: ModelConfig
+) -> tuple[dict[str, str], ModelConfig]:
     """The file's names by the family's, and the configuration with the draft head that can be used, if there is one.
 
     A head with an embedding of its own, or several, would draft otherwise than it was trained to: it is left out.
@@ -82,7 +85,7 @@ def _names(path: Path, header: GGUFHeader, kind: GGUFFamily, config: ModelConfig
     return {name: raw for name, raw in names.items() if not name.startswith("mtp.")}, replace(config, mtp_layers=0)
 
 
-def _shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+def family_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape that the family's own files have, of a tensor from which llama.cpp's converter takes a dimension of 1.
 
     Files have the gate of a shared expert with and without it.
@@ -99,13 +102,27 @@ def _checked(config: ModelConfig, own: ModelConfig, path: Path) -> ModelConfig:
 
 
 def _check_same(config: ModelConfig, own: ModelConfig, path: Path) -> None:
+    differs = difference(config, own)
+    if differs is not None:
+        name, said, found = differs
+        raise ModelFormatError(
+            f"{path.parent / 'config.json'} has {name}={shown(said)}, but {path.name} says {shown(found)}: "
+            "give the GGUF file itself, without a config.json"
+        )
+
+
+def difference(config: ModelConfig, own: ModelConfig) -> tuple[str, object, object] | None:
+    """The first field in which two configurations describe different models, and both values; None: they do not.
+
+    The order of value heads and the draft head are of the file alone.
+    """
     free = ("eos_token_ids", "bos_token_id", "max_seq_len", "mtp_layers")
-    if own.recurrent is not None:  # a config.json knows no order of value heads
-        own = replace(own, recurrent=replace(own.recurrent, tiled=False))
     for field in fields(ModelConfig):
-        said, found = getattr(config, field.name), getattr(own, field.name)
+        said, found = (_untiled(getattr(each, field.name)) for each in (config, own))
         if field.name not in free and said != found:
-            raise ModelFormatError(
-                f"{path.parent / 'config.json'} has {field.name}={shown(said)}, but {path.name} says {shown(found)}: "
-                "give the GGUF file itself, without a config.json"
-            )
+            return field.name, said, found
+    return None
+
+
+def _untiled(value: Any) -> Any:
+    return replace(value, tiled=False) if isinstance(value, RecurrentLayers) else value

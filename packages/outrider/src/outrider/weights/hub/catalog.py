@@ -16,6 +16,7 @@ from outrider.utils.progress import progress_bar
 from outrider.utils.suggest import close_to
 from outrider.utils.user_cache import building, cache_root, locked
 from outrider.weights.folder import GGUF_WEIGHTS, PICKLE_SUFFIXES, has_weights, refuse_pickles
+from outrider.weights.gguf.draft_head import HEADS, find_draft_head
 from outrider.weights.gguf.shards import first_shard, gguf_files, shard_name
 from outrider.weights.hub.builtin import BUILTINS, pull
 from outrider.weights.hub.checksums import large_file_digest, sha256_of
@@ -112,8 +113,8 @@ def lone_gguf(folder: Path) -> Path | None:
 
 
 def _ggufs(folder: Path) -> list[Path]:
-    """The first files of the GGUF models in a folder, except vision towers."""
-    files = [path for path in folder.glob("*.gguf") if not fnmatchcase(path.name, TOWERS)]
+    """The first files of the GGUF models in a folder, except vision towers and draft heads."""
+    files = [path for path in folder.glob("*.gguf") if not any(fnmatchcase(path.name, p) for p in (TOWERS, HEADS))]
     return sorted(set(map(first_shard, files)))
 
 
@@ -153,7 +154,9 @@ def _convert(gguf: Path, folder: Path, found: dict[str, Any], progress: bool) ->
 
 def _identity(gguf: Path) -> dict[str, Any]:
     first, *others = map(_identity_of_file, gguf_files(gguf))
-    return {"path": str(gguf), "conversion": _CONVERSION} | first | ({"others": others} if others else {})
+    head = find_draft_head(gguf)
+    more = ({"others": others} if others else {}) | ({"draft_head": _identity_of_file(head)} if head else {})
+    return {"path": str(gguf), "conversion": _CONVERSION} | first | more
 
 
 def _identity_of_file(file: Path) -> dict[str, Any]:

@@ -26,10 +26,11 @@ _BLOCK = 1 << 24  # bytes copied at a time
 def convert_gguf(gguf: Path, out: Path, *, progress: bool = False) -> None:
     """Fill ``out`` from a GGUF file: the file itself (a hard link where possible), configuration, tokenizer, template.
 
-    All parts of a model that is split are linked.
+    All parts of a model that is split are linked, and the file of a draft head beside them.
 
     Raises ``ModelFormatError`` for files that cannot be read, ``CapacityError`` if the disk has no room.
     """
+    from outrider.weights.gguf.draft_head import find_draft_head
     from outrider.weights.gguf.reader import open_gguf
     from outrider.weights.gguf.shards import gguf_files, read_gguf, shard_name
 
@@ -39,6 +40,8 @@ def convert_gguf(gguf: Path, out: Path, *, progress: bool = False) -> None:
     for place, file in enumerate(files):
         name = shard_name(Path(GGUF_WEIGHTS).stem, place, len(files))
         _link_or_copy(file, out / name, progress=progress)
+    if (head := find_draft_head(files[0])) is not None:
+        _link_or_copy(head, out / f"mtp-{GGUF_WEIGHTS}", progress=progress)
     write_json(out / "config.json", to_hf_config(checkpoint.config))
     tokenizer_from_gguf(gguf, header, out)
 

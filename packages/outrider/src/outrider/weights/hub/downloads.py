@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from outrider.errors import DownloadError, ModelFormatError, ModelNotFoundError
+from outrider.weights.gguf.draft_head import HEADS
 from outrider.weights.gguf.shards import first_shard, shard_pattern
 
 # Never *.bin, *.pt (pickles) nor *.py (code); `original/` and `onnx/` hold the same weights once more.
@@ -79,7 +80,7 @@ def download_gguf(repo_id: str, wanted: str, *, progress: bool = False) -> Path:
         patterns = [pattern for end in ends for pattern in (end, f"*[-._/]{end}")]
     folder = _snapshot(repo_id, patterns, [TOWERS], progress=progress)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.gguf"))
-    found = [name for name in names if any(fnmatchcase(name, p) for p in patterns) and not fnmatchcase(name, TOWERS)]
+    found = [name for name in names if any(fnmatchcase(name, p) for p in patterns) and _is_model(name)]
     models = sorted({first_shard(folder / name) for name in found})
     if len(models) > 1:
         raise ModelNotFoundError(
@@ -88,6 +89,11 @@ def download_gguf(repo_id: str, wanted: str, *, progress: bool = False) -> Path:
     if not models:
         raise ModelNotFoundError(f"{repo_id} has no GGUF file {wanted}: {_available_files(repo_id)}")
     return models[0]
+
+
+def _is_model(name: str) -> bool:
+    """Whether a GGUF file is a model: no vision tower and no draft head, which may lie beside one."""
+    return not fnmatchcase(name, TOWERS) and not fnmatchcase(Path(name).name, HEADS)
 
 
 def _available_files(repo_id: str) -> str:
