@@ -103,6 +103,9 @@ def test_every_draft_of_a_generation_is_that_of_transformers(tree: Any, paged: b
 
     def recording(requests: Any, budgets: Any) -> Any:
         drafts = propose(requests, budgets)
+        for r, draft in zip(requests, drafts, strict=True):
+            if draft:  # the cache holds a row for each hidden state, and none of the draft
+                assert drafter.caches[0].length(drafter._sequences[r.id].slot) == len(r.tokens) - 1
         part = drafter.runner.vocabulary
         scored = range(VOCABULARY) if part is None else part.columns.tolist()
         said.extend((list(r.tokens), draft, set(scored)) for r, draft in zip(requests, drafts, strict=True) if draft)
