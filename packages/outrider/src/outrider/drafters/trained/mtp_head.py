@@ -16,7 +16,7 @@ from outrider.weights.files.layout import expected_shapes
 __all__ = ["LEARNED", "PROJECTION", "MtpHead", "layer_config", "mtp_head"]
 
 PROJECTION = "model.fc"
-LOWEST, LEARNED = 32768, 2048  # multiples of 16
+LOWEST, LEARNED = 16384, 2048  # multiples of 16
 
 
 @dataclass(frozen=True)
