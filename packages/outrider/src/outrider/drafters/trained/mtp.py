@@ -20,9 +20,7 @@ def build(context: DrafterContext) -> Drafter:
     head, target = context.heads["mtp"], native_target(context.target)
     runner = NativeMtp(head, target, replace(context.cache, prefix_reuse=False))
     tokens = DraftTokens(target, head.lowest) if head.scores_part else None
-    return MtpDrafter(
-        runner, target.config.num_layers, tokens, vocab_size=context.vocab_size, learned=head.acceptance
-    )
+    return MtpDrafter(runner, target.config.num_layers, tokens, vocab_size=context.vocab_size, learned=head.acceptance)
 
 
 class MtpDrafter(LevelDrafter):
