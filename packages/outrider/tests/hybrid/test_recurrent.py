@@ -158,13 +158,15 @@ def path_of(node: int) -> list[int]:
 
 @pytest.mark.parametrize("chain", [0, 1, 4])
 @pytest.mark.parametrize("kept", [0, 1])
-def test_a_path_of_a_tree_has_the_bits_of_a_chain(model: NativeLlamaModel, kept: int, chain: int) -> None:
+@pytest.mark.parametrize("waiting", [0, 2])
+def test_a_path_of_a_tree_has_the_bits_of_a_chain(model: NativeLlamaModel, waiting: int, kept: int, chain: int) -> None:
+    """``waiting`` rows are pending before the tree."""
     if kept > chain:
         pytest.skip("rows of a tree are never kept")
     drawn = [OTHERS[i] for i in range(len(TREE))]
     tree = NativeSequence(model, pending=24)
     tree.feed(TOKENS[:9])
-    tree.feed(TOKENS[9:12], 1)  # two rows that are pending before the tree
+    tree.feed(TOKENS[9:12], 3 - waiting)
     found = tree.feed_tree([*TOKENS[12 : 12 + chain], *drawn], TREE, kept, chain)
     for leaf in range(len(TREE)):
         path = path_of(leaf)

@@ -75,10 +75,10 @@ static void plan_windows(const span_plan *p, int32_t convolution, int32_t *windo
     const outrider_span *s = p->span;
     for (int32_t r = 0; r < s->count; r++, window += convolution) {
         int32_t row = p->pending + r;
-        for (int32_t t = convolution - 1, before = 0; t >= 0; t--) {
+        for (int32_t t = convolution - 1; t >= 0; t--) {
             /* Inputs begin with those of convolution - 1 settled rows, the last of them before pending row 0. */
             window[t] = row >= p->pending ? row - p->pending : -1 - (convolution - 1 + row);
-            row = row > 0 ? parent_of(s, p->pending, row) : --before;
+            row = row > 0 ? parent_of(s, p->pending, row) : row - 1;
         }
     }
 }
