@@ -7,6 +7,7 @@ compares the other columns with what the code reads.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import tempfile
 from pathlib import Path
@@ -25,6 +26,7 @@ from outrider_torch.models.llama import LlamaModel
 from outrider_torch.models.stored import torch_tensors
 from tests import small_models
 from tests.families import MEMBERS, VOCAB, build
+from tests.weights import hybrids
 
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 BEGIN, END = "<!-- families: made by python -m tests.family_table --write -->", "<!-- end of families -->"
@@ -54,6 +56,7 @@ def members() -> dict[str, list[Any]]:
 
     found: dict[str, list[Any]] = {name: [] for name in FAMILIES}
     makers = [*test_parity.FAMILIES.values(), *((lambda name=name: build(name)) for name in MEMBERS)]
+    makers += [(lambda arch=arch: hybrids.build(arch)) for arch in hybrids.CASES]
     for make in makers:
         model = make()
         found[model.config.model_type].append(model)
@@ -61,14 +64,19 @@ def members() -> dict[str, list[Any]]:
 
 
 def difference(theirs: Any) -> tuple[float, float]:
-    """The largest of 60 rows of logits, as a part of the largest logit: on torch and in the native run, in float32."""
+    """The largest of 60 rows of logits, as a part of the largest logit: on torch and in the native run, in float32.
+
+    NaN where the family does not run.
+    """
     tokens = small_models.ids(60, VOCAB)
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         theirs.save_pretrained(folder)
         checkpoint = open_checkpoint(Path(folder))
         config, tensors = checkpoint.config, torch_tensors(checkpoint)
         wanted = theirs(torch.tensor([tokens])).logits[0]
-        models: list[LoadedModel] = [LlamaModel(config, tensors, dtype=torch.float32)]
+        models: list[LoadedModel] = []
+        if config.recurrent is None:
+            models.append(LlamaModel(config, tensors, dtype=torch.float32))
         if library() is not None:
             models.append(make_model(config, checkpoint.stored, dtype="float32"))
         found = []
@@ -77,7 +85,7 @@ def difference(theirs: Any) -> tuple[float, float]:
             cache = model.new_cache(kv)
             ours = torch.as_tensor(small_models.feed(model, cache, (cache.allocate(), tokens))[0]).float()
             found.append(float((ours - wanted).abs().max() / wanted.abs().max()))
-    return found[0], found[-1]
+    return (found[0] if config.recurrent is None else math.nan), (found[-1] if found else math.nan)
 
 
 def stable(name: str) -> list[str]:
@@ -93,7 +101,7 @@ def table() -> list[str]:
     lines = ["| `model_type` | unlike Llama | GGUF | torch | native |", "|---|---|---|---|---|"]
     for name, models in members().items():
         worst = [max(pair) for pair in zip(*map(difference, models), strict=True)]
-        lines.append("| " + " | ".join([*stable(name), *(f"{w:.0e}" for w in worst)]) + " |")
+        lines.append("| " + " | ".join([*stable(name), *("no" if math.isnan(w) else f"{w:.0e}" for w in worst)]) + " |")
     names = ", ".join(f"`{name}`" for name in REFUSED)
     rest = "Those that transformers has as causal language models run [through its code](#through-transformers-code)."
     return [*lines, "", *fold(f"Tried, and none of ours: {names}. {rest}")]

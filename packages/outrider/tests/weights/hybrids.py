@@ -55,7 +55,7 @@ def randomise(model: Any) -> None:
     for name, parameter in model.named_parameters():
         noise = torch.randn_like(parameter)
         if parameter.dim() > 1:
-            parameter.data = noise * (1.0 if "embed" in name else 1.5) / parameter.shape[-1] ** 0.5
+            parameter.data = noise * (8.0 if "embed" in name else 0.7) / parameter.shape[-1] ** 0.5
         else:
             parameter.data = (1.0 if "linear_attn.norm" in name else 0.0) + 0.3 * noise
 

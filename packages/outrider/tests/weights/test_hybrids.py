@@ -14,6 +14,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from outrider.cache import CacheSpec
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.models.config import RecurrentLayers
 from outrider.models.factory import make_model
@@ -24,6 +25,7 @@ from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.hf_config.config import parse_config, read_config, to_hf_config
 from outrider.weights.hub.catalog import resolve
+from tests import small_models
 from tests.weights.hybrids import CASES, build, converted, head_tensors, randomise, save, text_options, tile, write_gguf
 
 
@@ -61,6 +63,22 @@ def test_a_gguf_file_holds_the_tensors_of_the_folder(arch: str, tmp_path: Path) 
     for name, stored in theirs.stored.items():
         values = tile(name, _numbers(stored)) if ours.config.recurrent.tiled else _numbers(stored)
         assert torch.allclose(_numbers(ours.stored[name]), values, rtol=1e-6, atol=1e-7), name
+
+
+@pytest.mark.parametrize("arch", CASES)
+def test_both_formats_give_the_logits_of_transformers(arch: str, tmp_path: Path) -> None:
+    theirs, tokens = build(arch), small_models.ids(100, 277)
+    with torch.inference_mode():
+        wanted = theirs(torch.tensor([tokens])).logits[0].numpy()
+    write_gguf(tmp_path / "m.gguf", arch, converted(arch, save(theirs, tmp_path)))
+    for checkpoint in (open_checkpoint(tmp_path), open_gguf(tmp_path / "m.gguf")):
+        model = make_model(checkpoint.config, checkpoint.stored, dtype="float32", implementation="native")
+        cache = model.new_cache(CacheSpec(max_seq_len=128))
+        slot = cache.allocate()
+        parts = [small_models.feed(model, cache, (slot, part))[0] for part in (tokens[:37], tokens[37:38], tokens[38:])]
+        found = np.concatenate(parts)
+        assert np.abs(found - wanted).max() < 2e-6 * np.abs(wanted).max()
+        assert np.array_equal(found.argmax(-1), wanted.argmax(-1))
 
 
 @pytest.mark.parametrize("arch", CASES)
