@@ -10,6 +10,7 @@ import argparse
 import math
 import re
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def members() -> dict[str, list[Any]]:
 
     found: dict[str, list[Any]] = {name: [] for name in FAMILIES}
     makers = [*test_parity.FAMILIES.values(), *((lambda name=name: build(name)) for name in MEMBERS)]
-    makers += [(lambda arch=arch: hybrids.build(arch)) for arch in hybrids.CASES]
+    makers += [partial(hybrids.build, arch) for arch in hybrids.CASES]
     for make in makers:
         model = make()
         found[model.config.model_type].append(model)
