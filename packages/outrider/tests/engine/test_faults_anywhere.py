@@ -17,6 +17,7 @@ from outrider.config import SOURCES, SamplingParams
 from outrider.drafters.api import Drafter
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.registry import DrafterRegistry
+from outrider.drafters.trained.mtp_head import mtp_head
 from outrider.engine.engine import Engine
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
@@ -36,8 +37,9 @@ POINTS = (0.0, 0.1, 0.35, 0.6, 0.85, 0.99)  # of the lines that a source runs fo
 
 @cache
 def target() -> LoadedModel:
-    config = small_models.config()
-    return make_model(config, small_models.tensors(config))
+    """With a draft head of its own, for ``mtp``."""
+    config, own = small_models.config(), small_models.config(mtp_layers=1)
+    return make_model(own, small_models.tensors(config) | small_models.draft_head(own))
 
 
 @cache
@@ -56,7 +58,7 @@ def served(name: str) -> Engine:
             vocab_size=target().config.vocab_size,
             cache=spec,
             draft_models=(target(),) * record.min_draft_models,
-            heads={name: head(name)} if record.head_kinds else {},
+            heads={"mtp": mtp_head(target())} | ({name: head(name)} if record.head_kinds else {}),
             target=target(),
             target_cache=kv_cache,
             tokenizer=tokens,
