@@ -22,7 +22,7 @@ os.environ["GOMP_SPINCOUNT"] = "1000"  # the few tests of several threads have n
 import pytest
 from hypothesis import settings
 
-from outrider.engine import memory
+from outrider.engine import memory_plan
 from outrider.engine.draft_length.cost import CALIBRATION_S
 from outrider.native.processor import set_num_threads
 
@@ -47,7 +47,7 @@ settings.load_profile("same")
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Paged caches of engines have blocks of 4 tokens, so that short prompts share some."""
-    monkeypatch.setattr(memory, "BLOCK_SIZE", 4)
+    monkeypatch.setattr(memory_plan, "BLOCK_SIZE", 4)
 
 
 def pytest_collection_finish() -> None:
