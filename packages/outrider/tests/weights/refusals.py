@@ -160,6 +160,8 @@ OTHERS: tuple[Refusal, ...] = (
     _config("qwen3_moe", mlp_only_layers=3),
     _config("qwen3_next", layer_types=["linear_attention"]),
     _config("qwen3_5_text", linear_num_key_heads=3),
+    _config("qwen3_5_text", linear_conv_kernel_dim=1),
+    _config("qwen3_5_text", layer_types=["linear_attention"] * 2),
     _config("qwen3_5_moe_text", num_experts_per_tok=9),
     _config("qwen3_next", mlp_only_layers=3),
     _config("qwen3_5_text", model_type="qwen3_5", text_config=3),

@@ -25,7 +25,9 @@ from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.hf_config.config import parse_config, read_config, to_hf_config
 from outrider.weights.hub.catalog import resolve
+from outrider.weights.hub.inventory import describe
 from tests import small_models
+from tests.tokenizer.vocabularies import byte_level
 from tests.weights.hybrids import CASES, build, converted, head_tensors, randomise, save, text_options, tile, write_gguf
 
 
@@ -163,6 +165,12 @@ def test_a_head_of_another_model_is_left_alone(tmp_path: Path, caplog: pytest.Lo
     assert "mtp-other.gguf is not used as a draft head" in caplog.text
     write_gguf(tmp_path / "mtp-model.gguf", "qwen35", head)  # of the model's name
     assert open_checkpoint(tmp_path).config.mtp_layers == 1
+
+
+def test_rows_side_by_side_are_counted_once(tmp_path: Path) -> None:
+    own = save(build("qwen3next"), tmp_path)
+    byte_level(tmp_path)
+    assert describe(str(tmp_path))["parameters"] == sum(tensor.numel() for tensor in own.values())
 
 
 def test_older_files_of_qwen3_next_have_one_matrix_for_q_k_v_and_z(tmp_path: Path) -> None:

@@ -49,7 +49,11 @@ def _read(raw: Raw) -> dict[str, Any]:
         raise ModelFormatError(
             f"linear_num_key_heads={sizes['key_heads']} does not divide linear_num_value_heads={sizes['value_heads']}"
         )
+    if sizes["convolution"] < 2:
+        raise ModelFormatError("linear_conv_kernel_dim=1 is not supported: a convolution of 2 rows or more is")
     layers = _kinds(raw)
+    if all(layers):
+        raise ModelFormatError("layer_types names no layer with attention, which is not supported: use another model")
     made: dict[str, Any] = {"layers": layers, **sizes}
     recurrent = RecurrentLayers(**made) if any(layers) else None
     own = {"mlp_bias": False, "qk_norm": True, "gated_attention": True, "recurrent": recurrent}

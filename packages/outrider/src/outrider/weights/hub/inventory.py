@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from outrider.errors import OutriderError
+from outrider.native.stored import StoredTensor
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.utils.user_cache import cache_root
 from outrider.weights.families.elsewhere import family_extension, other_family
@@ -70,7 +71,7 @@ def describe(ref: str, *, verify: bool = False) -> dict[str, Any]:
     else:
         checkpoint = open_checkpoint(folder)
         config, stored = checkpoint.config, checkpoint.stored.values()
-        parameters, dtypes = sum(math.prod(tensor.shape) for tensor in stored), {tensor.type for tensor in stored}
+        parameters, dtypes = sum(map(_numbers, stored)), {tensor.type for tensor in stored}
     facts |= {
         "pulled": True,
         "family": config.family,
@@ -94,6 +95,12 @@ def describe(ref: str, *, verify: bool = False) -> dict[str, Any]:
         if facts["sha256"] is None and (gguf := gguf_weights(folder)) is not None:
             facts["sha256"] = " ".join(map(sha256_of, gguf_files(gguf)))
     return facts
+
+
+def _numbers(tensor: StoredTensor) -> int:
+    """The numbers of a tensor, which may have some rows of its file's alone."""
+    rows = tensor.shape[0] if tensor.order is None else len(tensor.order)
+    return rows * math.prod(tensor.shape[1:])
 
 
 def _of_headers(folder: Path) -> tuple[int, set[str]]:
