@@ -151,7 +151,8 @@ def _attention(c: ModelConfig, w: Mapping[str, Doubles], name: str, x: Doubles) 
     out = np.einsum("hij,jhd->ihd", p / p.sum(-1, keepdims=True), v)
     if c.gated_attention:
         out = out * _sigmoid(gate)
-    return out.reshape(n, -1) @ w[own + "o_proj.weight"].T
+    result: Doubles = out.reshape(n, -1) @ w[own + "o_proj.weight"].T
+    return result
 
 
 def _rotated(x: Doubles, angles: Doubles) -> Doubles:

@@ -126,7 +126,8 @@ static void gate_outputs(const slot_work *k, int32_t head) {
     quantise_columns(w->f, &written, &c, w->reader, head * d, (head + 1) * d);
 }
 
-static void run_head(const slot_work *k, int32_t key_head, int32_t head, float *copies) {
+/* ``next``: the head that probably comes next on this thread, or -1. */
+static void run_head(const slot_work *k, int32_t key_head, int32_t head, int32_t next, float *copies) {
     const outrider_recurrent *r = k->w->r;
     const workspace *work = &k->w->f->work;
     struct recurrent_task task = task_of(k, key_head, head);
@@ -135,6 +136,7 @@ static void run_head(const slot_work *k, int32_t key_head, int32_t head, float *
     for (int64_t i = row; i < row + k->plan->span->count; i++)
         k->w->f->k->recurrent_gates(1, work->decay + i * r->value_heads + head, work->write + i * r->value_heads + head,
                                     r->decay + head, r->dt_bias + head);
+    task.next = next < 0 ? NULL : k->state + (int64_t)next * r->key_dim * r->value_dim;
     if (k->plan->span->start == 0) memset(task.state, 0, (size_t)(r->key_dim * r->value_dim) * sizeof(float));
     k->w->f->k->recur(&task, copies);
     gate_outputs(k, head);
@@ -170,8 +172,11 @@ static void recur_item(void *shared, int64_t item, int thread) {
     slot_work k = slot_of(w, plan->span + item / r->key_heads);
     struct recurrent_task task = task_of(&k, key_head, 0);
     mix_keys(&k, key_head);
-    for (int32_t i = 0; i < group; i++)
-        run_head(&k, key_head, value_head(r, key_head, i), plan->scratch + thread * plan->scratch_size);
+    for (int32_t i = 0; i < group; i++) {
+        int32_t next = i + 1 < group ? value_head(r, key_head, i + 1)
+                     : key_head + 1 < r->key_heads ? value_head(r, key_head + 1, 0) : -1;
+        run_head(&k, key_head, value_head(r, key_head, i), next, plan->scratch + thread * plan->scratch_size);
+    }
     keep_updates(&k, task.key, task.stride, (int64_t)key_head * r->key_dim, r->key_dim); /* all heads have read the old */
     for (int32_t i = 0; i < group; i++) {
         task = task_of(&k, key_head, value_head(r, key_head, i));

@@ -24,6 +24,7 @@ struct recurrent_task {
     int32_t key_dim, value_dim, pending, num_steps;
     const recurrent_step *step;
     float *state;           /* the slot's own, [key_dim][value_dim] */
+    const float *next;      /* the state that will be wanted next, or NULL */
     const float *old_key, *old_change, *old_decay; /* of pending rows */
     int64_t update_stride;
     const float *query, *key, *alike; /* of new rows; alike: query times key, ``alike_stride`` apart */

@@ -24,20 +24,32 @@ enum { STATE_VECTORS = 2 };
 #endif
 enum { STATE_BLOCK = STATE_VECTORS * LANES };
 
+/* All lanes, or the first n, of which the compiler knows whether they are all. */
+static inline vec load_lanes(const float *p, int n) { return n == LANES ? vec_load(p) : vec_load_some(p, n); }
+static inline void store_lanes(float *p, vec v, int n) {
+    if (n == LANES)
+        vec_store(p, v);
+    else
+        vec_store_some(p, v, n);
+}
+
 /* ---- Before the state ------------------------------------------------------------------------------------------- */
+
+static inline __attribute__((always_inline)) void convolve_lanes(int64_t i, int n, int32_t count,
+                                                                 const float *const *rows, const float *taps,
+                                                                 int64_t stride, float *out) {
+    vec one = vec_set(1.0f), zero = vec_set(0), least = vec_set(-88.0f), sum = zero;
+    for (int32_t t = 0; t < count; t++)
+        sum = vec_fma(load_lanes(rows[t] + i, n), load_lanes(taps + t * stride + i, n), sum);
+    store_lanes(out + i, vec_div(sum, vec_add(one, vec_exp(vec_sub(zero, vec_max(least, sum))))), n);
+}
 
 /* silu of a row's convolution: ``rows`` [count] from the oldest on, taps [count][stride]. */
 static void convolve(int64_t width, int32_t count, const float *const *rows, const float *taps, int64_t stride,
                      float *out) {
-    vec one = vec_set(1.0f), zero = vec_set(0), least = vec_set(-88.0f);
-    for (int64_t i = 0; i < width; i += LANES) {
-        int n = width - i < LANES ? (int)(width - i) : LANES;
-        vec sum = zero;
-        for (int32_t t = 0; t < count; t++)
-            sum = vec_fma(vec_load_some(rows[t] + i, n), vec_load_some(taps + t * stride + i, n), sum);
-        vec silu = vec_div(sum, vec_add(one, vec_exp(vec_sub(zero, vec_max(least, sum)))));
-        vec_store_some(out + i, silu, n);
-    }
+    int64_t i = 0;
+    for (; i + LANES <= width; i += LANES) convolve_lanes(i, LANES, count, rows, taps, stride, out);
+    if (i < width) convolve_lanes(i, (int)(width - i), count, rows, taps, stride, out);
 }
 
 /* x * scale / |x|, in place. */
@@ -84,15 +96,6 @@ typedef struct {
     float *at;
     int64_t stride;
 } state_columns;
-
-/* All lanes, or the first n, of which the compiler knows whether they are all. */
-static inline vec load_lanes(const float *p, int n) { return n == LANES ? vec_load(p) : vec_load_some(p, n); }
-static inline void store_lanes(float *p, vec v, int n) {
-    if (n == LANES)
-        vec_store(p, v);
-    else
-        vec_store_some(p, v, n);
-}
 
 /* What a step does to ``vectors`` vectors of columns; the compiler knows them, ``changes`` and ``reads``. Of the last
  * vector ``n`` lanes are there. */
@@ -148,6 +151,12 @@ static inline state_columns columns_of(const struct recurrent_task *t, float *co
     return (state_columns){copies + (int64_t)(state - 1) * t->key_dim * STATE_BLOCK, STATE_BLOCK};
 }
 
+/* Asks memory for columns of a state before they are computed: with one row a pass they come from there. */
+static inline void fetch_columns(const struct recurrent_task *t, const float *state) {
+    for (int32_t i = 0; i < t->key_dim; i++)
+        for (int v = 0; v < STATE_VECTORS; v++) __builtin_prefetch(state + (int64_t)i * t->value_dim + v * LANES, 1, 2);
+}
+
 /* All steps, of ``vectors`` vectors of columns. */
 static inline __attribute__((always_inline)) void recur_columns(const struct recurrent_task *t, float *copies,
                                                                 int32_t column, const int vectors, int n) {
@@ -164,8 +173,11 @@ static inline __attribute__((always_inline)) void recur_columns(const struct rec
 
 static void recur(const struct recurrent_task *t, float *copies) {
     int32_t column = 0;
-    for (; column + STATE_BLOCK <= t->value_dim; column += STATE_BLOCK)
+    for (; column + STATE_BLOCK <= t->value_dim; column += STATE_BLOCK) {
+        const float *next = column + 2 * STATE_BLOCK <= t->value_dim ? t->state + column + STATE_BLOCK : t->next;
+        if (next) fetch_columns(t, next);
         recur_columns(t, copies, column, STATE_VECTORS, LANES);
+    }
     for (; column < t->value_dim; column += LANES)
         recur_columns(t, copies, column, 1, t->value_dim - column < LANES ? t->value_dim - column : LANES);
 }
