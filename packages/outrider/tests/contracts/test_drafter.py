@@ -47,7 +47,8 @@ Options = dict[str, object]
 SOURCES: dict[str, Options] = {
     name: {"draft": name}
     for name, record in RECORDS.items()
-    if record.builder is not None and not (record.runs_target or record.head_kinds or name == "grammar")
+    if record.builder is not None
+    and not (record.runs_target or record.head_kinds or record.in_model_files or name == "grammar")
 }
 SOURCES["prediction"]["prediction"] = TEXT
 BY_STEPS = {"lookahead", "recycling"}  # sources that learn from steps, not only from the text
