@@ -38,22 +38,27 @@ class Passes:
 
     def seconds(self, rows: int, times: int, *, last_logits: bool) -> list[float]:
         """Seconds of ``times`` passes over ``rows`` rows, after one that warms up."""
-        start = 0 if last_logits else self._depth
-        self._forget(0)
-        if start:
-            self._fill(0, start, last_logits=True)
-            self._decode()
-        self._fill(start, rows, last_logits=last_logits)
-        found = []
+        start, found = 0 if last_logits else self._depth, []
+        self._read(start)
         for _ in range(times + 1):
-            self._forget(start)
+            if not self._forget(start):
+                self._read(start)
+            self._fill(start, rows, last_logits=last_logits)
             began = time.perf_counter()
             self._decode()
             found.append(time.perf_counter() - began)
         return found[1:]
 
-    def _forget(self, start: int) -> None:
-        peer.llama_memory_seq_rm(peer.llama_get_memory(self._context), 0, start, -1)
+    def _read(self, rows: int) -> None:
+        """Begin anew with a context of ``rows`` rows."""
+        self._forget(0)
+        if rows:
+            self._fill(0, rows, last_logits=True)
+            self._decode()
+
+    def _forget(self, start: int) -> bool:
+        """Drop the rows from ``start`` on; False if that cannot be done, as with recurrent states."""
+        return bool(peer.llama_memory_seq_rm(peer.llama_get_memory(self._context), 0, start, -1))
 
     def _fill(self, start: int, rows: int, *, last_logits: bool) -> None:
         batch = self._batch
