@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -121,8 +121,7 @@ class IsolatedDrafters:
         """Pass the features [n, layers * d] of committed tokens from ``start`` on to a drafter that reads features."""
 
         def call(drafter: Drafter) -> None:
-            assert isinstance(drafter, FeatureReader)
-            drafter.read(request, start, features)
+            cast("FeatureReader", drafter).read(request, start, features)
 
         self._call(name, [request], call)
 
