@@ -172,5 +172,5 @@ def test_missing_matplotlib_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
     from outrider_lab.figures import theory_plots
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"outrider\[plots\]"):
+    with pytest.raises(ConfigError, match=r"outrider\[lab\]"):
         theory_plots.expected_tokens(tmp_path)

@@ -164,6 +164,7 @@ def test_a_path_of_a_tree_has_the_bits_of_a_chain(model: NativeLlamaModel, waiti
     if kept > chain:
         pytest.skip("rows of a tree are never kept")
     drawn = [OTHERS[i] for i in range(len(TREE))]
+    assert drawn
     tree = NativeSequence(model, pending=24)
     tree.feed(TOKENS[:9])
     tree.feed(TOKENS[9:12], 3 - waiting)
@@ -190,6 +191,7 @@ def test_the_path_of_a_tree_that_is_kept_goes_on(tiny: NativeLlamaModel, leaf: i
 def test_company_and_threads_change_no_bit(model: NativeLlamaModel) -> None:
     alone = NativeSequence(model).feed(TOKENS)
     sets = [name for name in ("portable", "avx2", "avxvnni", "avx512", "neon", "i8mm") if _works(name)]
+    assert sets
     for threads, name in itertools.product((1, 2, 3, 4), sets):
         own, model.context = model.context, NativeContext(threads, name)
         try:

@@ -181,6 +181,7 @@ def test_older_files_of_qwen3_next_have_one_matrix_for_q_k_v_and_z(tmp_path: Pat
     write_gguf(tmp_path / "m.gguf", "qwen3next", tensors)
     write_gguf(tmp_path / "old.gguf", "qwen3next", tensors | gone | old)
     new, found = open_gguf(tmp_path / "m.gguf").stored, open_gguf(tmp_path / "old.gguf").stored
+    assert new.keys() == found.keys()
     for name in new:
         assert np.array_equal(new[name].numbers(), found[name].numbers()), name
 
@@ -194,6 +195,7 @@ def test_experts_gates_and_ups_may_be_one_tensor(tmp_path: Path) -> None:
         fused[f"blk.{block}.ffn_gate_up_exps.weight"] = torch.cat([gate, up], dim=1)
     write_gguf(tmp_path / "fused.gguf", "qwen35moe", fused)
     apart, together = open_gguf(tmp_path / "m.gguf").stored, open_gguf(tmp_path / "fused.gguf").stored
+    assert apart.keys() == together.keys()
     for name in apart:
         assert np.array_equal(apart[name].numbers(), together[name].numbers()), name
 
