@@ -59,8 +59,9 @@ def llama_get_memory(context: object) -> object:
     return context
 
 
-def llama_memory_seq_rm(memory: object, sequence: int, start: int, stop: int) -> None:
+def llama_memory_seq_rm(memory: object, sequence: int, start: int, stop: int) -> bool:
     _note(["forget", start])
+    return True
 
 
 def llama_decode(context: SimpleNamespace, batch: SimpleNamespace) -> int:
