@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from outrider.models.config import ModelConfig
 from outrider.models.native_recurrent import RECURRENT_MATRICES
 
-__all__ = ["layer_matrices", "matrix_names", "router_names", "widest_mlp"]
+__all__ = ["NEVER_ROUNDED", "ROUTER", "layer_matrices", "matrix_names", "router_names", "widest_mlp"]
+
+NEVER_ROUNDED = (".linear_attn.in_proj_a", ".linear_attn.in_proj_b")
+"""Ends of the names of matrices whose floats are never rounded: they have a row for each head, and set its decay."""
+ROUTER = ".mlp.gate"
+"""End of the name of a router, whose floats are rounded only if a type is asked for: they choose between experts."""
 
 
 def matrix_names(config: ModelConfig) -> Iterator[str]:
@@ -36,4 +41,4 @@ def widest_mlp(config: ModelConfig) -> int:
 
 def router_names(config: ModelConfig) -> Iterator[str]:
     """The matrices that choose a layer's experts, of which every process has all outputs."""
-    return (f"model.layers.{i}.mlp.gate" for i in range(config.num_layers) if config.is_sparse(i))
+    return (f"model.layers.{i}{ROUTER}" for i in range(config.num_layers) if config.is_sparse(i))

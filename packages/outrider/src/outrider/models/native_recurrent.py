@@ -11,12 +11,10 @@ from outrider.models.config import RecurrentLayers
 from outrider.native.model_structs import RecurrentStruct
 from outrider.native.weights import NativeWeight
 
-__all__ = ["RECURRENT_MATRICES", "SMALL_MATRICES", "recurrent_struct"]
+__all__ = ["RECURRENT_MATRICES", "recurrent_struct"]
 
 RECURRENT_MATRICES = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")
 """A recurrent layer's matrices."""
-SMALL_MATRICES = ("linear_attn.in_proj_a", "linear_attn.in_proj_b")
-"""Ends of the names of matrices whose floats are never rounded: they have a row for each head, and set its decay."""
 
 _Floats = NDArray[np.float32]
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from outrider.models.config import ModelConfig
 from outrider.models.frequencies import inverse_frequencies, magnitudes
 from outrider.models.layer_kinds import kind_of, layer_kinds
+from outrider.models.native_names import NEVER_ROUNDED, ROUTER
 from outrider.models.native_passes import rotation_table
-from outrider.models.native_recurrent import SMALL_MATRICES, recurrent_struct
+from outrider.models.native_recurrent import recurrent_struct
 from outrider.models.shard import ShardOf
 from outrider.native.context import loading_context
 from outrider.native.identity import PackedPlace
@@ -190,8 +191,9 @@ class Packer:
         weight = as_stored(self._weights[f"{name}.weight"])
         if outputs is not None:
             weight = _take_rows(weight, _rows(outputs))
-        if name.endswith(SMALL_MATRICES) and weight.type in _ROUNDED:
-            return Plan(weight, "float32" if weight.type == "F32" else "bfloat16")  # as stored
+        keeps_floats = name.endswith(NEVER_ROUNDED) or (self._target is None and name.endswith(ROUTER))
+        if keeps_floats and weight.type in _ROUNDED:
+            return Plan(weight, "float32" if weight.type == "F32" else "bfloat16")
         return Plan(weight, self._target or self._rounded.get(weight.type))
 
     def _made(self, name: str, plan: Plan, outputs: range | None, panels: NDArray[np.uint8]) -> NativeWeight:
