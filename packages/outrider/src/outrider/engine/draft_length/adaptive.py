@@ -121,8 +121,9 @@ class AdaptiveLength(DraftLength):
         for i, request in enumerate(requests):
             if request.adaptive and granted[i] > 0:
                 known = self._requests.get(request.id) or self._start(request)
+                row_s = self.cost.row(len(requests), 1, request.num_computed_tokens) + self.cost.drafting
                 for name, source in known.sources.items():
-                    source.asked = self._can_ask(request, name, source, requests)
+                    source.asked = self._can_ask(request, name, source, len(requests), row_s)
                 if not any(source.asked for source in known.sources.values()):
                     budgets[i] = 0
         return budgets
@@ -272,11 +273,13 @@ class AdaptiveLength(DraftLength):
         left_s = min([account.left for account in source.accounts]) * self._token_s
         return self._settings.at_once * (left_s - source.cost_s)
 
-    def _can_ask(self, request: Request, name: str, source: _Source, together: Sequence[Request]) -> bool:
-        """Whether a proposal and a scored node of it can be afforded, and before the first one what it reads too."""
+    def _can_ask(self, request: Request, name: str, source: _Source, together: int, row_s: float) -> bool:
+        """Whether a proposal and a scored node of it can be afforded, and before the first one what it reads too.
+
+        ``row_s``: seconds that scoring a first node adds.
+        """
         affordable_s, proposal = self._affordable_s(source), self._proposal.get(name)
         proposal_s = self.cost_per_level(name) if name in self._growing else (proposal and proposal.seconds) or 0.0
-        row_s = self.cost.row(len(together), 1, request.num_computed_tokens) + self.cost.drafting
         if proposal_s + row_s > affordable_s:
             return False
         if source.started:
@@ -289,7 +292,7 @@ class AdaptiveLength(DraftLength):
             and _tokens_read(request) * (reading.seconds or 0.0) > source.accounts[-1].left * self._token_s
         ):
             return False
-        return encoder is None or not request.input.positions or self._can_pay(request, encoder, len(together))
+        return encoder is None or not request.input.positions or self._can_pay(request, encoder, together)
 
     def _can_pay(self, request: Request, encoder: DraftingCost, together: int) -> bool:
         """Whether drafts that are always right save what their encoder takes, in half of the tokens there may be."""

@@ -68,7 +68,7 @@ class StepCost:
         total = sum(rows)
         expected = max(1e-9, self.pass_seconds(rows, contexts))
         off = math.log(min(_DISTURBED, max(1 / _DISTURBED, seconds / expected)))
-        nearest = min(range(len(ROWS)), key=lambda i: abs(ROWS[i] - total))
+        nearest = _NEAREST[total] if total < len(_NEAREST) else len(ROWS) - 1
         for i in range(len(ROWS)):  # a slower machine is slower for all; a part is this number of rows' own
             self._ratio[i] *= math.exp(self._weight * off * (1.0 if i == nearest else 0.8))
 
@@ -117,11 +117,20 @@ class TypicalSeconds:
         return counted
 
 
+def _place(rows: int) -> tuple[int, float]:
+    i = min(max(bisect_left(ROWS, rows), 1), len(ROWS) - 1)
+    return i - 1, (rows - ROWS[i - 1]) / (ROWS[i] - ROWS[i - 1])
+
+
+_PLACES = [_place(rows) for rows in range(256)]
+"""By number of rows, which of ``ROWS`` lies before it, and its share of the way to the next: every step asks often."""
+_NEAREST = [min(range(len(ROWS)), key=lambda i: abs(ROWS[i] - rows)) for rows in range(ROWS[-1])]
+
+
 def _between(values: Sequence[float], rows: int) -> float:
     """The value for a number of rows, by linear interpolation between those of ``ROWS``."""
-    i = min(max(bisect_left(ROWS, rows), 1), len(ROWS) - 1)
-    low, high = ROWS[i - 1], ROWS[i]
-    return values[i - 1] + (rows - low) / (high - low) * (values[i] - values[i - 1])
+    i, share = _PLACES[rows] if rows < len(_PLACES) else _place(rows)
+    return values[i] + share * (values[i + 1] - values[i])
 
 
 def calibrate(model: Model, settings: DraftLengthSettings = DEFAULT_SETTINGS) -> StepCost:
