@@ -18,6 +18,7 @@ from outrider.errors import ConfigError
 from outrider.models.config import ModelConfig
 from outrider.models.frequencies import inverse_frequencies
 from outrider_torch.heads.eagle import Attend
+from outrider_train.target.llama import GatedMlp
 
 _SUPPORTED = frozenset(("rotary_dim", "gated_attention", "recurrent"))
 """Differences from Llama that the head shares, and one that does not concern it."""
@@ -79,24 +80,13 @@ class _Attention(nn.Module):
         return torch.cat([turned.to(x.dtype), rest], dim=-1)
 
 
-class _Mlp(nn.Module):
-    def __init__(self, c: ModelConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(c.intermediate_size, c.hidden_size, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]
-
-
 class _Layer(nn.Module):
     def __init__(self, c: ModelConfig, offset: float) -> None:
         super().__init__()
         self.input_layernorm = OffsetNorm(c.hidden_size, c.rms_norm_eps, offset)
         self.self_attn = _Attention(c, offset)
         self.post_attention_layernorm = OffsetNorm(c.hidden_size, c.rms_norm_eps, offset)
-        self.mlp = _Mlp(c)
+        self.mlp = GatedMlp(c)
 
 
 class MtpLayer(nn.Module):

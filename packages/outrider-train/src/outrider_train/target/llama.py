@@ -71,7 +71,9 @@ class _SelfAttention(nn.Module):
         return self.o_proj(out.transpose(1, 2).flatten(-2)), (k, v)
 
 
-class _Mlp(nn.Module):
+class GatedMlp(nn.Module):
+    """down(silu(gate x) * up x), as Llama has it."""
+
     def __init__(self, c: ModelConfig) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
@@ -88,7 +90,7 @@ class _Layer(nn.Module):
         self.input_layernorm = _Norm(c.hidden_size, c.rms_norm_eps)
         self.self_attn = _SelfAttention(c)
         self.post_attention_layernorm = _Norm(c.hidden_size, c.rms_norm_eps)
-        self.mlp = _Mlp(c)
+        self.mlp = GatedMlp(c)
 
 
 class _Body(nn.Module):

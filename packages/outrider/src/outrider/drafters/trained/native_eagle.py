@@ -129,9 +129,7 @@ class NativeEagle(NativeHead):
         logit_rows: Sequence[int], added: Floats | None = None,
     ) -> tuple[Floats, Floats]:  # fmt: skip
         """See ``HeadRunner``."""
-        embeddings = self._embed(tokens)
-        if added is not None:
-            embeddings = embeddings + added
+        embeddings = self._embed(tokens, added)
         inputs = features if self._reads_embeddings else self._fc(np.concatenate([embeddings, features], axis=1))
         if self._stream_norm is not None:
             inputs = self._normed(inputs, self._stream_norm)

@@ -36,8 +36,10 @@ class NativeHead:
         self._target, self._view, self._library = target, CacheView(cache), native_library()
         self._model: ModelStruct
 
-    def _embed(self, tokens: Sequence[int]) -> Floats:
-        return self._target.embed(np.array(tokens, np.int64))
+    def _embed(self, tokens: Sequence[int], added: Floats | None) -> Floats:
+        """The target's embeddings of tokens, plus ``added`` [n, d]."""
+        embeddings = self._target.embed(np.array(tokens, np.int64))
+        return embeddings if added is None else embeddings + added
 
     def _forward(
         self, inputs: Floats, embeddings: Floats, positions: Sequence[int], spans: Sequence[Span],

@@ -82,9 +82,7 @@ class NativeMtp(NativeHead):
         logit_rows: Sequence[int], added: Floats | None = None,
     ) -> tuple[Floats, Floats]:  # fmt: skip
         """See ``HeadRunner``."""
-        embeddings = self._embed(tokens)
-        if added is not None:
-            embeddings = embeddings + added
+        embeddings = self._embed(tokens, added)
         parts = self._normed(embeddings, self._embedding_norm), self._normed(features, self._feature_norm)
         inputs = self._fc(np.concatenate(parts, axis=1))
         out, logits = self._forward(inputs, embeddings, positions, spans, logit_rows)
