@@ -221,3 +221,11 @@ def test_a_handshake_that_never_comes_takes_no_place(llm: LLM, tmp_path: Path) -
         with trusting.wrap_socket(connect(server), server_hostname="127.0.0.1") as connection:
             connection.sendall(get("/health", "Connection: close"))
             assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_head_whose_end_does_not_come_is_too_large(server: Live) -> None:
+    with connect(server) as connection:
+        connection.sendall(b"GET /" + b"a" * server.settings.limits.max_header_bytes)
+        received = rest(connection)
+    assert received.startswith(b"HTTP/1.1 431 ")
+    assert b'"code":"headers_too_large"' in received

@@ -204,10 +204,13 @@ class GuardedProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         error = sys.exception()
-        if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 413:
+        hint = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
+        if hint == 413:
             self._refuse(ApiError(413, f"{error}: send larger ones, or a Content-Length", code="body_too_large"))
+        elif hint == 431:  # the head's end is not there yet, and h11 keeps no more of it
+            self._refuse(ApiError(431, "the headers are too large: send less", code="headers_too_large"))
         else:
-            self._refuse(ApiError(400, "this is not a valid HTTP request, or its head is too large"))
+            self._refuse(ApiError(400, "this is not a valid HTTP request"))
 
     def _refuse(self, error: ApiError) -> None:
         """Answer with ``error`` if an answer can still begin, and disconnect."""
