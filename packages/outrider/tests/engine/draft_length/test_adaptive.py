@@ -81,6 +81,32 @@ def test_a_source_that_costs_much_and_wins_nothing_rests_and_is_tried_again() ->
     assert sum(n > 0 for n in recovered[-100:]) > 90
 
 
+class Counted(StepCost):
+    """Counts how often somebody asks what a plain step costs."""
+
+    asked = 0
+
+    def plain(self, contexts: Sequence[int]) -> float:
+        self.asked += 1
+        return super().plain(contexts)
+
+
+def test_a_source_that_cannot_be_afforded_is_not_considered_in_every_step() -> None:
+    cost = Counted([0.010] * len(ROWS), [0.0] * len(ROWS))
+    tries = sum(n > 0 for n in play(AdaptiveLength(lambda: cost), asked(), 0.0, steps=1000, seconds=0.009))
+    assert 5 < tries < 50
+    assert cost.asked < 200
+
+
+def test_tokens_of_steps_without_drafts_earn_as_much_when_a_request_ends() -> None:
+    """Each request of a class ends while its source rests; the class earns all the same."""
+    policy, tries = AdaptiveLength(lambda: FLAT), []
+    for i in range(60):
+        tries.append(sum(n > 0 for n in play(policy, asked(str(i)), 0.0, steps=15, seconds=0.006)))
+        policy.finish(str(i))
+    assert sum(tries[20:]) >= 2
+
+
 def test_a_source_that_pays_does_not_rest_for_bad_luck() -> None:
     """Right in one step of five, it gains 2.5 ms a step for 1 ms; runs of ten failures are common, and say nothing."""
     drafted = play(AdaptiveLength(lambda: REAL), asked(), 0.2, steps=600, seconds=0.001, scores=[0.2] * 8)

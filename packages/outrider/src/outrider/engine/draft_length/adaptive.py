@@ -12,6 +12,7 @@ from texts is kept apart for each domain (``DomainStats``); the costs of the mac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,8 @@ from outrider.engine.draft_length.settings import DEFAULT_SETTINGS, DraftLengthS
 from outrider.engine.request import Request
 from outrider.utils.partitioned_store import Handle, PartitionedStore
 from outrider.verify.draft import EMPTY, Draft
+
+_LONGEST_REST = 16  # steps, in which what drafts cost may change, or another request may earn for all
 
 DraftingCostOf = Callable[[str], DraftingCost | None]
 """By source: what its drafts take, timed now; None: it has no encoder to run."""
@@ -57,12 +60,29 @@ class _Source:
 class _Request:
     sources: dict[str, _Source]
     handle: Handle[DomainStats]
+    rest: int = 0  # steps in which no source can be afforded yet
+    rested: int = 0  # tokens of such steps, which its accounts do not know of yet
     proposed: Draft = EMPTY
     priors: Sequence[float] = ()  # of the proposed nodes: their probabilities if nothing had been learned
 
     def source(self, name: str) -> _Source:
         """Whose a node is; one that names none of them counts for the first."""
         return self.sources.get(name) or next(iter(self.sources.values()))
+
+    def wake(self) -> None:
+        """Record what was decoded while nobody could be asked."""
+        self.rest = 0
+        if self.rested:
+            self.record(self.rested, 1.0)
+            self.rested = 0
+
+    def record(self, tokens: int, token_s: float) -> None:
+        """Record so many decoded tokens, of ``token_s`` seconds each without drafts, and what drafting cost."""
+        share = 1 / len(self.sources)
+        for source in self.sources.values():
+            for account in source.accounts:
+                account.record(share * tokens, source.cost_s / token_s)
+            source.cost_s = 0.0
 
 
 class AdaptiveLength(DraftLength):
@@ -114,19 +134,34 @@ class AdaptiveLength(DraftLength):
 
     def budget(self, requests: Sequence[Request], granted: Sequence[int]) -> list[int]:
         """Nodes to ask each request's sources for: all that is granted, or none where all of them are paused."""
-        self._proposing_s, self._drafted = 0.0, 0
-        if any(request.adaptive for request in requests):
-            self._token_s = self.cost.plain([request.num_computed_tokens for request in requests]) / len(requests)
+        self._proposing_s, self._drafted, self._token_s = 0.0, 0, 0.0
         budgets = list(granted)
         for i, request in enumerate(requests):
             if request.adaptive and granted[i] > 0:
                 known = self._requests.get(request.id) or self._start(request)
+                if known.rest:
+                    known.rest -= 1
+                    budgets[i] = 0
+                    continue
+                known.wake()
+                if not self._token_s:
+                    contexts = [request.num_computed_tokens for request in requests]
+                    self._token_s = self.cost.plain(contexts) / len(requests)
                 row_s = self.cost.row(len(requests), 1, request.num_computed_tokens) + self.cost.drafting
                 for name, source in known.sources.items():
                     source.asked = self._can_ask(request, name, source, len(requests), row_s)
                 if not any(source.asked for source in known.sources.values()):
                     budgets[i] = 0
+                    known.rest = self._steps_to_rest(known, row_s)
         return budgets
+
+    def _steps_to_rest(self, known: _Request, row_s: float) -> int:
+        """Steps in which no source can be asked yet, if each decodes a token: to ask costs time too, in every step."""
+        earned = self._settings.at_once * self._settings.loss_share / len(known.sources) * self._token_s
+        missing = [
+            self._proposal_s(name) + row_s - self._affordable_s(source) for name, source in known.sources.items()
+        ]
+        return max(0, min(_LONGEST_REST, math.ceil(min(missing) / earned) - 1))
 
     def asks(self, request: Request, source: str, drafts: Sequence[Draft]) -> bool:
         """Whether it can be afforded, and the tokens it may add where ``drafts`` are likely to fail save more time than
@@ -237,13 +272,12 @@ class AdaptiveLength(DraftLength):
         known = self._requests.get(request.id)
         if known is None:
             return
-        token_s, share = self._token_s, 1 / len(known.sources)
+        if known.rest:
+            known.rested += len(committed)
+            return
         for node in path:
-            known.source(draft.source_of(node)).cost_s -= token_s
-        for source in known.sources.values():
-            for account in source.accounts:
-                account.record(share * len(committed), source.cost_s / token_s)
-            source.cost_s = 0.0
+            known.source(draft.source_of(node)).cost_s -= self._token_s
+        known.record(len(committed), self._token_s or 1.0)
         if known.proposed:
             self._learn(known, known.proposed, committed)
             known.proposed = EMPTY
@@ -251,6 +285,7 @@ class AdaptiveLength(DraftLength):
     def finish(self, request_id: str) -> None:
         known = self._requests.pop(request_id, None)
         if known is not None:
+            known.wake()
             self._learned.close(known.handle)
 
     # -- helpers ----------------------------------------------------------------------------------------------------
@@ -273,14 +308,17 @@ class AdaptiveLength(DraftLength):
         left_s = min([account.left for account in source.accounts]) * self._token_s
         return self._settings.at_once * (left_s - source.cost_s)
 
+    def _proposal_s(self, name: str) -> float:
+        """That a source's proposal takes at least; 0 if nobody knows."""
+        proposal = self._proposal.get(name)
+        return self.cost_per_level(name) if name in self._growing else (proposal and proposal.seconds) or 0.0
+
     def _can_ask(self, request: Request, name: str, source: _Source, together: int, row_s: float) -> bool:
         """Whether a proposal and a scored node of it can be afforded, and before the first one what it reads too.
 
         ``row_s``: seconds that scoring a first node adds.
         """
-        affordable_s, proposal = self._affordable_s(source), self._proposal.get(name)
-        proposal_s = self.cost_per_level(name) if name in self._growing else (proposal and proposal.seconds) or 0.0
-        if proposal_s + row_s > affordable_s:
+        if self._proposal_s(name) + row_s > self._affordable_s(source):
             return False
         if source.started:
             return True
