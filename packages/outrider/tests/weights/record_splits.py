@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from outrider.weights.gguf.splits import SPLITS
 from tests.weights.files import VOCABULARY
@@ -31,7 +31,8 @@ TEXTS = [
     "...!!! ?? (a) [b] {c} <d> | ~ ^ `e`",
     "a\r\nb\r\n\r\nc   ",
 ]
-OTHERS = ("kimi-k2", "afmoe", "chameleon", "youtu", "jais-2", "deepseek-llm", "tiny_aya", "granite-embed-multi-97m")
+GEMMA4_TEXTS = [*TEXTS, "<|turn>user\nHello<|turn>", " a\n\n\nb\n", "\u2581 x\u00ff\U0001f642"]
+OTHERS = ("chameleon", "granite-embed-multi-97m")
 """Names that llama.cpp knows and this does not: a few."""
 
 
@@ -46,6 +47,31 @@ def vocabulary() -> tuple[list[str], list[str]]:
     state = json.loads(learnt.to_str())["model"]
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in state["merges"]]
     return ["<s>", *sorted(state["vocab"], key=state["vocab"].get)], merges
+
+
+def gemma4() -> dict[str, Any]:
+    """A vocabulary of Gemma 4's kind: pieces of text with ``\u2581`` for spaces, and bytes for all others.
+
+    No piece has a line's end beside other characters, as in Google's vocabulary: llama.cpp splits there.
+    """
+    learnt = Tokenizer(models.BPE())
+    learnt.pre_tokenizer = pre_tokenizers.Split(Regex("\n+"), "isolated")
+    learnt.normalizer = normalizers.Replace(" ", "\u2581")
+    learnt.train_from_iterator(TEXTS[:-2] * 3, trainers.BpeTrainer(vocab_size=300, show_progress=False))
+    state = json.loads(learnt.to_str())["model"]
+    pieces = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    tokens = [*pieces, *sorted(state["vocab"], key=state["vocab"].get), "<|turn>"]
+    types = [3] * 4 + [6] * 256 + [1] * len(state["vocab"]) + [4]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in state["merges"]]
+    return {"tokens": tokens, "token_type": types, "merges": merges}
+
+
+def write_gemma4(path: Path, table: dict[str, Any]) -> None:
+    """A model with a vocabulary of Gemma 4's kind, and the keys that llama.cpp's converter writes with it."""
+    keys: dict[str, Any] = {f"tokenizer.ggml.{key}": table[key] for key in ("tokens", "token_type", "merges")}
+    ids = {"tokenizer.ggml.bos_token_id": 2, "tokenizer.ggml.eos_token_id": 1, "tokenizer.ggml.unknown_token_id": 3}
+    flags = {"tokenizer.ggml.add_space_prefix": False, "tokenizer.ggml.scores": None}
+    write_case(path, "llama", {"tokenizer.ggml.model": "gemma4"} | keys | ids | flags)
 
 
 def write(path: Path, table: dict[str, Any], pre: str) -> None:
@@ -77,6 +103,9 @@ def main() -> None:
             table["prefix"][kind] = reference.tokenize(path, ["hello", " hello", "he</s>lo", "world"])
         write_case(path, "llama", {"tokenizer.ggml.suppress_tokens": [3]})
         table["suppressed"] = reference.suppressed(path)
+        table["gemma4"] = gemma4()
+        write_gemma4(path, table["gemma4"])
+        table["gemma4"]["ids"] = reference.tokenize(path, GEMMA4_TEXTS)
         table["llama_cpp_python"] = reference.version
     REFERENCE.write_text(json.dumps(table, separators=(",", ":")) + "\n")
 

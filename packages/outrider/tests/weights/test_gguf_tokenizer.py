@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Regex, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from outrider.errors import ModelFormatError
@@ -21,9 +22,18 @@ from outrider.weights.gguf.tokenizer_json import gguf_tokenizer
 from outrider.weights.hub.convert_tokenizer import tokenizer_from_gguf
 from tests.weights.files import TOKEN_TYPES, VOCABULARY
 from tests.weights.gguf_models import write_case
-from tests.weights.record_splits import OTHERS, REFERENCE, TEXTS, write
+from tests.weights.record_splits import GEMMA4_TEXTS, OTHERS, REFERENCE, TEXTS, write, write_gemma4
 
 TABLE: dict[str, Any] = json.loads(REFERENCE.read_text())
+_CASE = (3, 0, ["Hello", "World", " XMLHttp"])
+REWRITTEN: dict[str, tuple[tuple[int, int, list[str]], ...]] = {
+    "kimi-k2": (_CASE,),
+    "tiny_aya": (_CASE,),
+    "cohere2moe": (_CASE,),
+    "youtu": (_CASE,),
+    "deepseek-llm": ((0, 7, [" ", "1", "2", "3", "4", "5"]),),
+}
+"""Texts that llama.cpp splits otherwise than the authors' expression, and words of theirs from a place on."""
 PREFIXED = ["hello", " hello", "he</s>lo", "world"]
 
 
@@ -37,7 +47,25 @@ def tokenizer(path: Path, out: Path) -> Tokenizer:
 def test_text_is_split_as_the_file_says(pre: str, tmp_path: Path) -> None:
     write(tmp_path / "m.gguf", TABLE, pre)
     backend = Backend.from_str(json.dumps(gguf_tokenizer(read_gguf_header(tmp_path / "m.gguf"))))
-    assert [backend.encode(text).ids for text in TEXTS] == TABLE["ids"][pre]
+    pairs = enumerate(zip([backend.encode(text).ids for text in TEXTS], TABLE["ids"][pre], strict=True))
+    assert [i for i, (ours, theirs) in pairs if ours != theirs] == [at for at, _, _ in REWRITTEN.get(pre, ())]
+
+
+@pytest.mark.parametrize("pre", REWRITTEN)
+def test_where_llama_cpp_rewrites_an_expression_the_authors_stands(pre: str) -> None:
+    """Its categories of letters are one; DeepSeek's digits stand alone, and its vocabulary has no numbers of two."""
+    splits = [pre_tokenizers.Split(Regex(split), "isolated") for split in SPLITS[pre]]
+    for at, start, words in REWRITTEN[pre]:
+        found = [word for word, _ in pre_tokenizers.Sequence(splits).pre_tokenize_str(TEXTS[at])]
+        assert found[start : start + len(words)] == words
+
+
+def test_a_vocabulary_of_gemma_4(tmp_path: Path) -> None:
+    write_gemma4(tmp_path / "m.gguf", TABLE["gemma4"])
+    open_gguf(tmp_path / "m.gguf")
+    found = tokenizer(tmp_path / "m.gguf", tmp_path / "out")
+    assert [found.encode(text) for text in GEMMA4_TEXTS] == TABLE["gemma4"]["ids"]
+    assert [found.decode(found.encode(text)[1:]) for text in TEXTS] == TEXTS
 
 
 @pytest.mark.parametrize("pre", ["starcoder", "glm4", "llama-bpe"])

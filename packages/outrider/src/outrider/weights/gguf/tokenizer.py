@@ -11,7 +11,7 @@ from outrider.weights.gguf.splits import SPLITS
 
 __all__ = ["KINDS", "NO_PREFIX", "PREFIX", "check_gguf_tokenizer"]
 
-KINDS = ("llama", "gpt2")
+KINDS = ("llama", "gpt2", "gemma4")
 """Values of ``tokenizer.ggml.model``."""
 PREFIX = "tokenizer.ggml.add_space_prefix"
 NO_PREFIX = ("gemma", "gemma2", "gemma3")

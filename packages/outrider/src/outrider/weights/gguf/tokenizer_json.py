@@ -41,7 +41,7 @@ def gguf_tokenizer(header: GGUFHeader) -> dict[str, Any]:
     if kind not in KINDS or not isinstance(tokens, list) or (kind == "gpt2" and pre not in SPLITS):
         raise ValueError(f"it has no vocabulary of a known kind (tokenizer.ggml.model={shown(kind)})")
     parts = _byte_level(header, tokens, pre) if kind == "gpt2" else _sentencepiece(header, tokens)
-    bos = header.scalar("tokenizer.ggml.add_bos_token", kind == "llama" or pre in ADDS_BOS)
+    bos = header.scalar("tokenizer.ggml.add_bos_token", kind == "llama" or pre in ADDS_BOS) or kind == "gemma4"
     eos = header.scalar("tokenizer.ggml.add_eos_token", False)
     return {
         "version": "1.0",
@@ -71,7 +71,7 @@ def _byte_level(header: GGUFHeader, tokens: list[str], pre: str) -> dict[str, An
 def _sentencepiece(header: GGUFHeader, tokens: list[str]) -> dict[str, Any]:
     """A SentencePiece vocabulary: words begin with a space, and so does a text unless the file says otherwise."""
     arch, prefix = header.scalar("general.architecture"), header.scalar(PREFIX, True)
-    gemma = arch in NO_PREFIX
+    gemma = _is_gemma(header)
     prefix = prefix and not gemma
     steps: list[dict[str, Any]] = [
         {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}
@@ -220,9 +220,12 @@ def _types(header: GGUFHeader, count: int) -> NDArray[Any]:
 
 
 def _family(header: GGUFHeader) -> str:
-    gemma = header.scalar("general.architecture") in NO_PREFIX
     kind: str = header.scalar("tokenizer.ggml.model")
-    return "gemma" if kind == "llama" and gemma else kind
+    return "gemma" if kind != "gpt2" and _is_gemma(header) else kind
+
+
+def _is_gemma(header: GGUFHeader) -> bool:
+    return header.scalar("general.architecture") in NO_PREFIX or header.scalar("tokenizer.ggml.model") == "gemma4"
 
 
 def _frame(header: GGUFHeader, *, bos: bool, eos: bool) -> dict[str, Any] | None:
