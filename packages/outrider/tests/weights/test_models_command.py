@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf import GGMLQuantizationType
 from huggingface_hub import scan_cache_dir
 from typer.testing import CliRunner
 
 from outrider.cli.models import app
+from outrider.config import ModelOptions
+from outrider.engine.memory_plan import row_bytes
 from outrider.errors import InvalidRequestError, ModelFormatError, ModelNotFoundError
+from outrider.weights.hub.catalog import resolve
+from outrider.weights.loader import load_model
 from tests.tokenizer.vocabularies import sentencepiece
+from tests.weights import hybrids
 from tests.weights.files import write_folder, write_gguf
 
 
@@ -160,3 +166,66 @@ def test_a_hub_model_is_removed_from_the_hub_s_cache(tmp_path: Path, monkeypatch
     assert "in the hub's cache" in run("list")
     run("rm", "org/good")
     assert not folder.exists()
+
+
+def test_check_of_a_gguf_file_prepares_nothing_and_counts_what_a_load_takes(tmp_path: Path, cache: Path) -> None:
+    weights = write_gguf(tmp_path / "m.gguf", kind=GGMLQuantizationType.Q8_0, hidden_size=64)
+    facts = run_json("check", str(tmp_path / "m.gguf"))
+    expected = {"format": "GGUF", "architecture": "llama", "runs": "native", "draft": "suffix", "heads": []}
+    assert facts.items() >= (expected | {"chat_template": True, "context": 128, "why": None}).items()
+    assert facts["parameters"] == sum(weight.numel() for weight in weights.values())
+    assert not cache.exists()
+    vectors = 4 * sum(weight.numel() for weight in weights.values() if weight.ndim == 1)
+    loaded = load_model(resolve(str(tmp_path / "m.gguf")), ModelOptions(device="cpu"))
+    assert facts["weight_bytes"] == loaded.weight_bytes - vectors == facts["bytes_read_per_token"]
+    assert facts["cache_bytes_per_token"] == row_bytes(loaded)
+    assert facts["bytes_with_whole_context"] == facts["weight_bytes"] + 128 * facts["cache_bytes_per_token"]
+    seconds = facts["bytes_read_per_token"] / (1e9 * facts["read_gb_s"])
+    assert facts["tokens_per_s_at_most"] == pytest.approx(1 / seconds, rel=1e-3)
+    text = run("check", str(tmp_path / "m.gguf"))
+    assert "runs           natively" in text
+    assert "128 tokens need" in text
+
+
+def test_check_counts_the_experts_that_a_token_uses(tmp_path: Path) -> None:
+    shape = {"head_dim": 16, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 96}
+    write_folder(tmp_path / "m", "qwen3_moe", **shape)
+    facts = run_json("check", str(tmp_path / "m"))
+    assert (facts["format"], facts["architecture"], facts["types"]) == ("safetensors", "qwen3_moe", {"BF16": 1.0})
+    experts = 8 * 2 * 3 * 64 * 96 * 2  # experts, layers, matrices, their size, bytes
+    assert facts["weight_bytes"] - facts["bytes_read_per_token"] == experts * 6 // 8
+
+
+def test_check_of_a_model_with_a_draft_head_and_states(tmp_path: Path) -> None:
+    tensors = hybrids.converted("qwen35", hybrids.save(hybrids.build("qwen35"), tmp_path / "own"))
+    hybrids.write_gguf(tmp_path / "m.gguf", "qwen35", tensors)
+    facts = run_json("check", str(tmp_path / "m.gguf"))
+    assert (facts["architecture"], facts["draft"]) == ("qwen35", "suffix,mtp")
+    assert facts["state_bytes_per_sequence"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"general.architecture": "rwkv6"}, "architecture 'rwkv6' is not supported"),
+        ({"expert_count": 4}, "expert_count=4"),
+    ],
+)
+def test_check_of_a_model_that_does_not_run_says_why(tmp_path: Path, change: dict[str, Any], why: str) -> None:
+    write_gguf(tmp_path / "m.gguf", metadata=change)
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "m.gguf"), "--json"], catch_exceptions=False)
+    facts = json.loads(result.stdout)
+    assert (result.exit_code, facts["runs"], facts["format"]) == (1, None, "GGUF")
+    assert why in facts["why"]
+    shown = CliRunner().invoke(app, ["check", str(tmp_path / "m.gguf")], catch_exceptions=False)
+    assert shown.exit_code == 1
+    assert "runs           no: " in shown.stdout
+
+
+def test_check_of_a_damaged_file_says_so(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF\x03\x00\x00\x00")
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "m.gguf")], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "damaged" in result.stdout
+    with pytest.raises(ModelNotFoundError, match="no such file"):
+        run("check", str(tmp_path / "none.gguf"))

@@ -113,6 +113,28 @@ def info_command(
             typer.echo(f"{key.replace('_', ' '):15} {_shown(value)}")
 
 
+def check_command(
+    ref: Annotated[
+        str,
+        typer.Argument(help="A .gguf file, folder or built-in name.", autocompletion=flags.completer(flags.models)),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Show what a model is, whether it runs here, with which draft, in how much memory and how fast at most.
+
+    Only headers are read. Exits with 1 if the model does not run.
+    """
+    from outrider.cli.check import check_lines, check_model
+
+    facts = check_model(ref)
+    if as_json:
+        _print_json(facts)
+    else:
+        typer.echo("\n".join(check_lines(facts)))
+    if facts["runs"] is None:
+        raise typer.Exit(1)
+
+
 def rm_command(
     names: Annotated[
         list[str], typer.Argument(help="Names as `outrider models list` shows them.", autocompletion=_pulled)
@@ -155,4 +177,5 @@ def _print_json(value: object) -> None:
 add(app, "list", list_command, short_help="Show the models there are, their sizes, and where they lie.")
 add(app, "pull", pull_command, short_help="Fetch models, or check every byte of those here.")
 add(app, "info", info_command, short_help="Show what is known of a model.")
+add(app, "check", check_command, short_help="Show whether a model runs here, and how.")
 add(app, "rm", rm_command, short_help="Remove models from the caches.")

@@ -13,6 +13,7 @@ from outrider.engine.state_plan import NO_STATES, StatePlan, plan_states
 from outrider.errors import CapacityError
 from outrider.extensions import extension
 from outrider.models.base import LoadedModel
+from outrider.models.config import ModelConfig
 from outrider.utils.memory import available_memory
 from outrider.verify.shapes import max_depth, max_nodes
 
@@ -91,9 +92,12 @@ def available_bytes(device: Any) -> int:
 
 def row_bytes(model: LoadedModel) -> int:
     """The cache bytes of one token: keys and values of every layer with attention."""
-    c = model.config
-    layers = len(c.attention_layers)
-    return token_bytes(layers=layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=model.cache_dtype)
+    return config_row_bytes(model.config, model.cache_dtype)
+
+
+def config_row_bytes(c: ModelConfig, cache_dtype: Any) -> int:
+    """The same, of a model of this configuration with keys and values of this type."""
+    return token_bytes(layers=len(c.attention_layers), kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=cache_dtype)
 
 
 def _activation_bytes(target: LoadedModel, config: EngineConfig) -> int:

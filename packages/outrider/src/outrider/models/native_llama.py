@@ -32,6 +32,12 @@ from outrider.verify.arrays import Floats, host
 _ALONE = nullcontext()
 
 
+def require_dimensions(config: ModelConfig) -> None:
+    """Raise ``ConfigError`` for dimensions that the library does not support."""
+    if config.head_dim > 256 or config.head_dim % 2:
+        raise ConfigError(f"head_dim={config.head_dim} is not supported on CPUs: use a model with at most 256, even")
+
+
 class NativeLlamaModel:
     """A Llama-family model. Weights are packed at construction; ``forward`` takes tokens of any number of sequences.
 
@@ -66,10 +72,7 @@ class NativeLlamaModel:
             ModelFormatError: weights are damaged.
             ConfigError: the model has dimensions that the library does not support.
         """
-        if config.head_dim > 256 or config.head_dim % 2:
-            raise ConfigError(
-                f"head_dim={config.head_dim} is not supported on CPUs: use a model with at most 256, even"
-            )
+        require_dimensions(config)
         if shard is not None and (config.gated_attention or config.recurrent):
             raise ConfigError(f"{config.family} cannot be split over processes: use tensor_parallel_size=1")
         self.config, self.target = config, target

@@ -180,13 +180,13 @@ class Packer:
         plans, outputs = list[Plan](), list[range | None]()
         for name, is_whole in wanted:
             outputs.append(None if is_whole or self._share is None else self._share.outputs(name))
-            plans.append(self._plan(name, outputs[-1]))
+            plans.append(self.plan(name, outputs[-1]))
         panels = pack_all(plans, self._place)
         self.mapped_bytes += panels.mapped_bytes
         for key, plan, rows, packed in zip(wanted, plans, outputs, panels.of, strict=True):
             self._matrices[key] = self._made(key[0], plan, rows, packed)
 
-    def _plan(self, name: str, outputs: range | None) -> Plan:
+    def plan(self, name: str, outputs: range | None = None) -> Plan:
         """``outputs``: those to pack; None: all. Of none the layout is kept, which all processes are to know."""
         weight = as_stored(self._weights[f"{name}.weight"])
         if outputs is not None:

@@ -1,0 +1,234 @@
+"""``outrider models check``: what a model file is, whether it runs here, and with what, from its headers alone."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from outrider.config.combination import USUAL, WITH_OWN_HEAD
+from outrider.drafters.heads.find import shipped_heads
+from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
+from outrider.engine.memory_plan import config_row_bytes
+from outrider.errors import OutriderError
+from outrider.models.config import ModelConfig
+from outrider.models.layer_kinds import num_layer_weights
+from outrider.models.native_llama import require_dimensions
+from outrider.models.native_names import matrix_names, router_names
+from outrider.models.native_weights import Packer
+from outrider.native.context import NativeContext
+from outrider.native.library import library
+from outrider.native.measure import measure_rates
+from outrider.native.processor import num_threads
+from outrider.native.weights import StoredRows
+from outrider.utils.json_files import read_json_object
+from outrider.utils.memory import available_memory
+from outrider.weights.families.elsewhere import family_extension, other_family
+from outrider.weights.files.checkpoint import Checkpoint
+from outrider.weights.files.safetensors import read_header
+from outrider.weights.folder import gguf_weights, open_checkpoint
+from outrider.weights.gguf.draft_head import find_draft_head, with_draft_head
+from outrider.weights.gguf.reader import open_gguf
+from outrider.weights.gguf.shards import gguf_files, read_gguf
+from outrider.weights.hub.catalog import lone_gguf, real_place, resolve
+
+__all__ = ["check_model"]
+
+Facts = dict[str, Any]
+
+
+def check_model(ref: str) -> Facts:
+    """The facts on a model, as one JSON-ready object; no weight is read, and nothing is prepared.
+
+    ``runs`` is ``native``, ``torch``, the extension that computes the model, or None; then ``why`` is the reason.
+    Sizes are in bytes, rates in tokens a second.
+
+    Raises as ``resolve`` if there is no model at this place.
+    """
+    place = Path(os.path.expanduser(ref))
+    gguf = place if place.is_file() and place.suffix == ".gguf" else None
+    if gguf is None:
+        gguf = lone_gguf(place) if place.is_dir() else None
+    if gguf is not None:
+        return _run({"name": ref}, _of_gguf, real_place(gguf), lambda: _open_file(real_place(gguf)))
+    folder = resolve(ref)
+    inside = gguf_weights(folder)
+    return _run({"name": ref}, _of_gguf if inside else _of_folder, inside or folder, lambda: _open_folder(folder))
+
+
+def _run(facts: Facts, read: Callable[[Path], Facts], path: Path, open_it: Callable[[], Facts]) -> Facts:
+    """``facts`` with those of the headers, and of the model if it runs."""
+    facts |= {"format": None, "architecture": None, "runs": None, "why": None}
+    try:
+        facts |= read(path)
+        facts |= open_it()
+    except OutriderError as error:
+        facts |= {"runs": None, "why": str(error)}
+    return facts
+
+
+def _of_gguf(path: Path) -> Facts:
+    files = gguf_files(path)
+    header = read_gguf(path)
+    sizes = Counter[str]()
+    for tensor in header.tensors.values():
+        sizes[tensor.type.name] += tensor.stop - tensor.start
+    return {
+        "format": "GGUF" if len(files) == 1 else f"GGUF in {len(files)} files",
+        "architecture": header.metadata.get("general.architecture"),
+        "parameters": sum(math.prod(tensor.shape) for tensor in header.tensors.values()),
+        "file_bytes": sum(file.stat().st_size for file in files),
+        "types": _shares(sizes),
+        "chat_template": "tokenizer.chat_template" in header.metadata,
+    }
+
+
+def _of_folder(folder: Path) -> Facts:
+    files = sorted(folder.glob("*.safetensors"))
+    infos = [info for path in files for info in read_header(path).values()]
+    sizes = Counter[str]()
+    for info in infos:
+        sizes[info.dtype] += math.prod(info.shape)
+    names = {"chat_template.jinja", "chat_template.json"} & {path.name for path in folder.iterdir()}
+    config = folder / "tokenizer_config.json"
+    return {
+        "format": "safetensors",
+        "architecture": read_json_object(folder / "config.json").get("model_type"),
+        "parameters": sum(math.prod(info.shape) for info in infos),
+        "file_bytes": sum(path.stat().st_size for path in files),
+        "types": _shares(sizes),
+        "chat_template": bool(names) or (config.exists() and "chat_template" in read_json_object(config)),
+    }
+
+
+def _shares(sizes: Mapping[str, int]) -> dict[str, float]:
+    """Each type's share of the weights' bytes, the largest first."""
+    total = max(1, sum(sizes.values()))
+    return {name: round(size / total, 4) for name, size in sorted(sizes.items(), key=lambda item: -item[1])}
+
+
+def _open_file(gguf: Path) -> Facts:
+    checkpoint, head = open_gguf(gguf), find_draft_head(gguf)
+    return _ours(checkpoint if head is None else with_draft_head(checkpoint, head))
+
+
+def _open_folder(folder: Path) -> Facts:
+    other = other_family(folder)
+    if other is None:
+        return _ours(open_checkpoint(folder))
+    family_extension(other, folder)
+    return {"runs": other}
+
+
+def _ours(checkpoint: Checkpoint) -> Facts:
+    """Of a model whose code is ours: how it runs on the processor, its drafts, memory and speed."""
+    config = checkpoint.config
+    native = library() is not None
+    facts: Facts = {"runs": "native" if native else "torch", "family": config.family, "context": config.max_seq_len}
+    facts["draft"] = WITH_OWN_HEAD if config.mtp_layers == 1 and native else USUAL
+    if not native:
+        return facts
+    require_dimensions(config)
+    facts["heads"] = sorted(shipped_heads(_fingerprint(checkpoint)))
+    packer = Packer(checkpoint.stored, None)
+    head = "model.embed_tokens" if config.tie_embeddings else "lm_head"
+    names = [*matrix_names(config), *router_names(config), head]
+    sizes = {name: packer.plan(name).nbytes for name in names}
+    return facts | _memory(config, sum(sizes.values())) | _speed(config, _bytes_of_a_token(config, sizes.items()))
+
+
+def _fingerprint(checkpoint: Checkpoint) -> TargetFingerprint:
+    rows = StoredRows(checkpoint.stored["model.embed_tokens.weight"])
+    return TargetFingerprint.of(checkpoint.config, rows.rows(fingerprint_rows(checkpoint.config.vocab_size)))
+
+
+def _memory(config: ModelConfig, weights: int) -> Facts:
+    token = config_row_bytes(config, "bfloat16")
+    state = 0 if config.states is None else config.states.sequence_bytes(0)
+    free = available_memory()
+    room = free - weights - state
+    return {
+        "weight_bytes": weights,
+        "cache_bytes_per_token": token,
+        "state_bytes_per_sequence": state,
+        "bytes_with_whole_context": weights + state + token * config.max_seq_len,
+        "free_bytes": free,
+        "longest_text_that_fits": max(0, min(config.max_seq_len, room // token)),
+    }
+
+
+def _bytes_of_a_token(config: ModelConfig, sizes: Iterable[tuple[str, int]]) -> int:
+    """Bytes of the matrices that a pass of one token reads: of experts, those that the token uses."""
+    experts = config.experts
+    part = 1.0 if experts is None else experts.used / experts.count
+    return round(sum(size * (part if ".experts." in name else 1.0) for name, size in sizes))
+
+
+def _speed(config: ModelConfig, read: int) -> Facts:
+    """The limits that this machine's measured rates set; a pass takes longer than either."""
+    rates = measure_rates(NativeContext(num_threads()))
+    multiplied = num_layer_weights(config, used=True)
+    return {
+        "bytes_read_per_token": read,
+        "read_gb_s": rates.read_gb_s,
+        "int8_gmac_s": rates.int8_gmac_s,
+        "threads": num_threads(),
+        "tokens_per_s_at_most": round(1 / rates.memory_limit(read), 1),
+        "prompt_tokens_per_s_at_most": round(1 / rates.arithmetic_limit(multiplied, 1), 1),
+    }
+
+
+def check_lines(facts: Facts) -> list[str]:
+    """The facts for people, a line each."""
+    lines = [("model", facts["name"])]
+    if facts["architecture"] is not None:
+        lines.append(("is", f"{facts['format']}, {facts['architecture']}, {facts['parameters'] / 1e6:,.0f} M weights"))
+        shares = [f"{name} {share:.0%}" for name, share in facts["types"].items() if share >= 0.005]
+        lines.append(("types", ", ".join(shares)))
+    if facts["runs"] is None:
+        return _aligned([*lines, ("runs", f"no: {facts['why']}")])
+    lines.append(("runs", _RUNS[facts["runs"]]))
+    if "draft" in facts:
+        lines.append(("drafts", facts["draft"] + "".join(f"; {kind} with --heads auto" for kind in facts["heads"])))
+    if "weight_bytes" in facts:
+        lines += _memory_lines(facts)
+        lines += _speed_lines(facts)
+    return _aligned(lines)
+
+
+_RUNS = {
+    "native": "natively",
+    "torch": "by torch: there is no native library here",
+    "transformers": "through transformers' code",
+    "encoder_decoder": "as a model with an encoder",
+    "vision_language": "as a model that sees images",
+}
+
+
+def _memory_lines(facts: Facts) -> list[tuple[str, str]]:
+    whole, free = facts["bytes_with_whole_context"] / 1e9, facts["free_bytes"] / 1e9
+    weights, token = facts["weight_bytes"] / 1e9, facts["cache_bytes_per_token"] / 1e3
+    fits = "fits" if whole <= free else f"does not fit: at most {facts['longest_text_that_fits']:,} tokens"
+    return [
+        ("memory", f"weights {weights:,.2f} GB, {token:,.1f} kB for each token"),
+        ("whole context", f"{facts['context']:,} tokens need {whole:,.2f} GB of {free:,.2f} GB that are free; {fits}"),
+    ]
+
+
+def _speed_lines(facts: Facts) -> list[tuple[str, str]]:
+    read, rate = facts["bytes_read_per_token"] / 1e9, facts["read_gb_s"]
+    return [
+        (
+            "speed",
+            f"at most {facts['tokens_per_s_at_most']:,.1f} tokens/s without drafts: {read:,.2f} GB are read for each, "
+            f"at {rate:,.1f} GB/s with {facts['threads']} threads",
+        ),
+        ("prompts", f"at most {facts['prompt_tokens_per_s_at_most']:,.0f} tokens/s, by arithmetic"),
+    ]
+
+
+def _aligned(lines: list[tuple[str, str]]) -> list[str]:
+    return [f"{name:14} {text}" for name, text in lines]
