@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.cache.protocol import KVCache
+from outrider.models.clamped import ClampedSwiGLU
 from outrider_torch.kernels.attention.attention import AttentionPlan, attend
 from outrider_torch.kernels.attention.tree_tiles import TILE
 from outrider_torch.kernels.linear import TorchLinear
@@ -17,7 +19,8 @@ from outrider_torch.kernels.norm import Norm, RMSNorm
 from outrider_torch.kernels.rope import rotate
 from outrider_torch.kernels.serial import elementwise
 
-Activation = Callable[[Tensor], Tensor]
+Activation = Callable[[Tensor, Tensor | None], Tensor]
+"""Of gate and up, or of the one projection of an MLP that is not gated: [T, intermediate] each."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Dimensions:
     """Factor of scores; None: 1 / sqrt(head_dim)."""
     attention_cap: float | None = None
     """Scores become cap * tanh(score / cap)."""
+    clamped_swiglu: ClampedSwiGLU | None = None
+    """In place of the activation."""
 
     @property
     def group(self) -> int:
@@ -77,6 +82,7 @@ class LayerWeights:
     whole_qk_norm: bool = False  # over all heads together
     attention_output_norm: Norm | None = None
     mlp_output_norm: Norm | None = None
+    sinks: Tensor | None = None  # [heads]: scores in the softmax without a value
 
 
 LayerForward = Callable[[LayerWeights, Tensor, Tensor | None], tuple[Tensor, Tensor]]
@@ -114,7 +120,7 @@ class DecoderLayers:
 
     def _mlp(self, weights: MLPWeights | ExpertWeights, x: Tensor) -> Tensor:
         """The MLP or mixture of x: [T, d] -> [T, d]."""
-        activate = _silu if self._of.activation == "silu" else _gelu_tanh
+        activate = activation(self._of)
         if isinstance(weights, ExpertWeights):
             return mixture(weights, x, activate)
         return dense(weights, x, activate)
@@ -135,7 +141,8 @@ class DecoderLayers:
             for span, row in plan.spans:
                 rows = slice(row, row + span.count)
                 cache.write(layer.index, span.slot, span.start, k[rows], v[rows])
-            return attend(q, cache, layer.index, plan, self._of.attention_scale, self._of.attention_cap)
+            scale, cap = self._of.attention_scale, self._of.attention_cap
+            return attend(q, cache, layer.index, plan, scale, cap, layer.sinks)
 
         return self.with_attention(attention)
 
@@ -176,13 +183,31 @@ def _gelu_tanh(x: Tensor) -> Tensor:
     return elementwise(lambda part: F.gelu(part, approximate="tanh"), x.float()).to(x.dtype)
 
 
+def activation(of: Dimensions) -> Activation:
+    """What the layers' MLPs have between their linear layers."""
+    if of.clamped_swiglu is not None:
+        return partial(_clamped_swiglu, of.clamped_swiglu)
+    return partial(_times_up, _silu if of.activation == "silu" else _gelu_tanh)
+
+
+def _times_up(function: Callable[[Tensor], Tensor], gate: Tensor, up: Tensor | None) -> Tensor:
+    return function(gate) if up is None else function(gate) * up
+
+
+def _clamped_swiglu(clamp: ClampedSwiGLU, gate: Tensor, up: Tensor | None) -> Tensor:
+    """In float32: [T, intermediate]."""
+    assert up is not None
+    g, u = gate.float().clamp(max=clamp.limit), up.float().clamp(-clamp.limit, clamp.limit)
+    return (g * elementwise(torch.sigmoid, clamp.alpha * g) * (u + 1)).to(gate.dtype)
+
+
 def dense(weights: MLPWeights, x: Tensor, activate: Activation) -> Tensor:
     """The MLP of x: [T, d] -> [T, d]."""
     inner = weights.gate_up(x)
     if not weights.gated:
-        return weights.down(activate(inner))
+        return weights.down(activate(inner, None))
     gate, up = inner.chunk(2, dim=-1)
-    return weights.down(activate(gate) * up)
+    return weights.down(activate(gate, up))
 
 
 def mixture(weights: ExpertWeights, x: Tensor, activate: Activation) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from outrider.cache.states import StateShape
+from outrider.models.clamped import ClampedSwiGLU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +86,14 @@ class ModelConfig:
     attention_scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
     attention_cap: float | None = None  # scores become cap * tanh(score / cap)
     gated_attention: bool = False  # q_proj gives query and gate of each head; the head's output is times its sigmoid
+    attention_sinks: bool = False  # each head has a score more in the softmax, without a value
     recurrent: RecurrentLayers | None = None  # layers without attention
 
     # The rest of a layer
     norms: Literal["before", "after", "both"] = "before"  # norms come before or after attention and MLP
     layer_norm: bool = False  # norms subtract the mean and add a bias
     activation: Literal["silu", "gelu_tanh"] = "silu"
+    clamped_swiglu: ClampedSwiGLU | None = None  # in place of the activation
     gated: bool = True  # the activation of one projection is multiplied with another
     mlp_bias: bool = False
     experts: Experts | None = None
@@ -172,6 +175,7 @@ class ModelConfig:
 
 _DIFFERENCES = (
     *("rotary_dim", "rope_layers", "window_layers", "local_rope_theta", "output_bias", "whole_qk_norm"),
-    *("attention_scale", "attention_cap", "gated_attention", "recurrent", "norms", "layer_norm", "activation"),
-    *("gated", "mlp_bias", "experts", "residual_scale", "embedding_scale", "logit_scale", "logit_cap"),
+    *("attention_scale", "attention_cap", "gated_attention", "attention_sinks", "recurrent", "norms", "layer_norm"),
+    *("activation", "clamped_swiglu", "gated", "mlp_bias", "experts", "residual_scale", "embedding_scale"),
+    *("logit_scale", "logit_cap"),
 )

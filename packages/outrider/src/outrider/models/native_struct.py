@@ -10,11 +10,12 @@ from outrider.models.shard import ShardOf
 
 __all__ = ["struct_fields"]
 
-_ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
+_ACTIVATIONS, _CLAMPED_SWIGLU = {"silu": 0, "gelu_tanh": 1}, 2
 
 
 def struct_fields(config: ModelConfig, share: ShardOf | None = None) -> dict[str, Any]:
     """The fields of a ``ModelStruct`` that are numbers. ``share``: of this process; None: the whole model."""
+    clamp = config.clamped_swiglu
     return {
         "layers": config.num_layers,
         "hidden": config.hidden_size,
@@ -23,7 +24,7 @@ def struct_fields(config: ModelConfig, share: ShardOf | None = None) -> dict[str
         "head_dim": config.head_dim,
         "inner": widest_mlp(config),
         "positions": config.max_seq_len,
-        "activation": _ACTIVATIONS[config.activation],
+        "activation": _ACTIVATIONS[config.activation] if clamp is None else _CLAMPED_SWIGLU,
         "eps": config.rms_norm_eps,
         "embedding_scale": _unless_one(config.embedding_scale),
         "residual_scale": _unless_one(config.residual_scale),
@@ -31,6 +32,8 @@ def struct_fields(config: ModelConfig, share: ShardOf | None = None) -> dict[str
         "attention_scale": config.attention_scale or 0.0,
         "attention_cap": config.attention_cap or 0.0,
         "logit_cap": config.logit_cap or 0.0,
+        "swiglu_alpha": 0.0 if clamp is None else clamp.alpha,
+        "swiglu_limit": 0.0 if clamp is None else clamp.limit,
     }
 
 

@@ -78,6 +78,7 @@ class NativeLayers:
             "window": c.window(like) or 0,
             "whole_qk_norm": c.whole_qk_norm,
             "gated": c.gated_attention,
+            "sinks": parts.own_heads(name + "sinks").ctypes.data if c.attention_sinks else None,
             **norms,
         }
 
@@ -224,6 +225,13 @@ class Packer:
 
     def vector(self, name: str) -> NDArray[np.float32]:
         self._vectors.append(self.numbers(name))
+        return self._vectors[-1]
+
+    def own_heads(self, name: str) -> NDArray[np.float32]:
+        """A vector of a number for each query head: those of this process."""
+        whole = self.numbers(name)
+        own = whole if self._share is None else whole[_rows(self._share.own_query_heads)]
+        self._vectors.append(np.ascontiguousarray(own))
         return self._vectors[-1]
 
     def numbers(self, name: str) -> NDArray[np.float32]:

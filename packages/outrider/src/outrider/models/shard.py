@@ -137,6 +137,10 @@ class ShardOf:
     def query_heads(self) -> int:
         return self.key_heads * int(self.struct.group)
 
+    @property
+    def own_query_heads(self) -> range:
+        return self._share("key_heads", int(self.struct.group))
+
     def _share(self, name: str, unit: int = 1) -> range:
         bounds: Sequence[int] = self._bounds[name]
         return range(bounds[self.shard.rank] * unit, bounds[self.shard.rank + 1] * unit)

@@ -64,11 +64,14 @@ class LayerStruct(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("experts", "experts_used", "normalised", "gated")),
         ("router", WeightStruct),
         *((name, ctypes.c_void_p) for name in ("expert", "shared_expert", "shared_expert_gate")),
-        *((name, ctypes.c_void_p) for name in ("recurrent", "embedding_norm")),
+        *((name, ctypes.c_void_p) for name in ("recurrent", "embedding_norm", "sinks")),
     )
 
 
-_FACTORS = ("eps", "embedding_scale", "residual_scale", "logit_scale", "attention_scale", "attention_cap", "logit_cap")
+_FACTORS = (
+    *("eps", "embedding_scale", "residual_scale", "logit_scale", "attention_scale", "attention_cap", "logit_cap"),
+    *("swiglu_alpha", "swiglu_limit"),
+)
 
 
 class ModelStruct(ctypes.Structure):

@@ -48,6 +48,12 @@ static struct attention_task task_of(const attention_work *w, const tile *t, int
                                    .result = w->plan->results + part * w->result_size + before * size};
 }
 
+/* A head's sink, as a key behind all others whose value is zero. */
+static void add_sink(const attention_work *w, int32_t head, float *result) {
+    float part[2 + MOST_HEAD_DIM] = {w->f->sinks[head], 1.0f};
+    w->f->k->merge(w->f->model.whole->head_dim, result, part);
+}
+
 /* Results over their sums, to the rows of ``attended``, with codes if the reader reads any. */
 static void write_rows(const attention_work *w, const struct attention_task *t, int64_t row) {
     const columns *c = &w->f->model.queries;
@@ -55,7 +61,8 @@ static void write_rows(const attention_work *w, const struct attention_task *t, 
     float *out = w->f->work.attended + (t->q - w->f->work.q);
     for (int32_t r = 0; r < t->rows; r++)
         for (int32_t g = 0; g < t->group; g++) {
-            const float *from = t->result + (int64_t)(r * t->group + g) * (2 + d);
+            float *from = t->result + (int64_t)(r * t->group + g) * (2 + d);
+            if (w->f->sinks) add_sink(w, t->kv_head * t->group + g, from);
             float share = 1.0f / from[1], *to = out + r * t->q_stride + (int64_t)g * d;
             for (int32_t i = 0; i < d; i++) to[i] = from[2 + i] * share;
             if (w->f->gates) w->f->k->sigmoid_mul(d, to, w->f->gates + 2 * (to - w->f->work.attended) + d);

@@ -50,13 +50,13 @@ static int is_norm(const outrider_norm_weights *n) {
 int fits_mlp(const local_model *m, const outrider_mlp *mlp, const columns *inner) {
     int64_t d = m->whole->hidden;
     return is_product(&mlp->gate, inner->count, d) && is_product(&mlp->down, m->hidden.count, inner->all) &&
-           (!mlp->up.panels || is_product(&mlp->up, inner->count, d));
+           (mlp->up.panels ? is_product(&mlp->up, inner->count, d) : m->whole->activation == OUTRIDER_GELU_TANH);
 }
 
 static int fits_attention(const local_model *m, const outrider_layer *l) {
     int64_t d = m->whole->hidden, wide = l->embedding_norm ? 2 * d : d;
-    const float *vectors[] = {l->q_norm, l->k_norm, l->rotations, l->embedding_norm};
-    for (int i = 0; i < 4; i++)
+    const float *vectors[] = {l->q_norm, l->k_norm, l->rotations, l->embedding_norm, l->sinks};
+    for (int i = 0; i < 5; i++)
         if (!is_array_or_null(vectors[i], sizeof(float))) return 0;
     return is_product(&l->q, m->queries.count * (l->gated ? 2 : 1), wide) && is_product(&l->k, m->kv.count, wide) &&
            is_product(&l->v, m->kv.count, wide) && is_product(&l->out, m->hidden.count, m->queries.all) &&

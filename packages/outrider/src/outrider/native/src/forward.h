@@ -17,6 +17,7 @@ typedef struct {
     const outrider_layer *next; /* the layer behind the one that runs, or NULL */
     int32_t ordinal;            /* of the one that runs, among those that attend or those that are recurrent */
     const float *gates;         /* of a gated layer that runs, as ``query_gates`` of the workspace; else NULL */
+    const float *sinks;         /* of the layer that runs, of this process's heads; or NULL */
     int status;                 /* what went wrong within the pass, if anything */
 } forward_ctx;
 

@@ -42,6 +42,8 @@ typedef struct {
     void (*silu_mul)(int64_t width, float *gate, const float *up);
     /* gate = gelu(gate) * up for one row, by tanh; up may be NULL. */
     void (*gelu_mul)(int64_t width, float *gate, const float *up);
+    /* gate = gate sigmoid(alpha gate) (up + 1) for one row, of gates at most limit, and ups within +- of it. */
+    void (*clamped_swiglu)(int64_t width, float *gate, const float *up, float alpha, float limit);
     /* x = cap * tanh(x * scale / cap) for one row. */
     void (*cap)(int64_t width, float *x, float scale, float cap);
     /* x *= sigmoid(gate) for one row. */

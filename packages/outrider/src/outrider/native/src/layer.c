@@ -158,6 +158,7 @@ static void run_attention_alone(forward_ctx *f, const outrider_layer *l) {
     int whole = f->model.whole->kv_heads && has_whole_groups(f->model.whole);
     set_window(&f->batch, l->window);
     f->gates = l->gated ? f->work.query_gates : NULL;
+    f->sinks = l->sinks;
     run_attention(f, f->ordinal, whole ? &l->out : NULL);
     if (!whole) run_rows(f, l, f->batch.asked->rows, quantise_attended);
 }

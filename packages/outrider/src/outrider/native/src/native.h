@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 15 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 16 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -166,6 +166,7 @@ typedef struct {
     const outrider_recurrent *recurrent; /* NULL: the layer attends */
     const float *embedding_norm; /* [hidden], or NULL. With it attention reads the row's embedding, normed by it, and
                                     behind that the normed x: q, k and v have 2 * hidden inputs (EAGLE-3) */
+    const float *sinks; /* [heads]: a score of each head that takes part in the softmax and has no value; or NULL */
 } outrider_layer;
 
 /* Gives every process what each of them has: ``own``, of ``bytes`` bytes, side by side in ``all`` [size][bytes]. With
@@ -203,7 +204,8 @@ typedef struct {
 /* An outrider_gather with an outrider_shared as its context. */
 OUTRIDER_API int outrider_shared_gather(void *context, const void *own, void *all, int64_t bytes, int32_t first_only);
 
-enum outrider_activation { OUTRIDER_SILU = 0, OUTRIDER_GELU_TANH = 1 };
+/* OUTRIDER_CLAMPED_SWIGLU: g sigmoid(swiglu_alpha g) (u + 1), where g is at most swiglu_limit and u within +- of it. */
+enum outrider_activation { OUTRIDER_SILU = 0, OUTRIDER_GELU_TANH = 1, OUTRIDER_CLAMPED_SWIGLU = 2 };
 
 /* Scales and caps of 0 are off. With a shard, matrices and heads are those of this process, and inputs are given. */
 typedef struct {
@@ -214,6 +216,7 @@ typedef struct {
     float embedding_scale, residual_scale, logit_scale; /* residual_scale: of what a block adds */
     float attention_scale;            /* of scores, in place of 1 / sqrt(head_dim) */
     float attention_cap, logit_cap;   /* s becomes cap * tanh(s / cap) */
+    float swiglu_alpha, swiglu_limit;
     int32_t reserved;
     const outrider_layer *layer;
     outrider_norm_weights final_norm; /* NULL: the head reads x as it is */

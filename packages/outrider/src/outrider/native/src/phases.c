@@ -47,8 +47,11 @@ void norm_or_copy(const forward_ctx *f, const float *x, const outrider_norm_weig
 }
 
 void activate(const forward_ctx *f, int64_t width, float *gate, const float *up) {
-    if (f->model.whole->activation == OUTRIDER_GELU_TANH)
+    const outrider_model *m = f->model.whole;
+    if (m->activation == OUTRIDER_GELU_TANH)
         f->k->gelu_mul(width, gate, up);
+    else if (m->activation == OUTRIDER_CLAMPED_SWIGLU)
+        f->k->clamped_swiglu(width, gate, up, m->swiglu_alpha, m->swiglu_limit);
     else
         f->k->silu_mul(width, gate, up);
 }

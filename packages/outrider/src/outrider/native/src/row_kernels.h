@@ -49,6 +49,19 @@ static void gelu_mul(int64_t width, float *gate, const float *up) {
     }
 }
 
+/* By silu's sigmoid; a number that is none stays one, as vec_max gives its second argument then. */
+static void clamped_swiglu(int64_t width, float *gate, const float *up, float alpha, float limit) {
+    vec one = vec_set(1.0f), zero = vec_set(0), least = vec_set(-88.0f), low = vec_set(-limit);
+    for (int64_t i = 0; i < width; i += LANES) {
+        int n = lanes_left(width, i);
+        vec g = vec_sub(zero, vec_max(low, vec_sub(zero, vec_load_some(gate + i, n))));
+        vec u = vec_sub(zero, vec_max(low, vec_sub(zero, vec_max(low, vec_load_some(up + i, n)))));
+        vec steep = vec_max(least, vec_mul(g, vec_set(alpha)));
+        vec swish = vec_div(g, vec_add(one, vec_exp(vec_sub(zero, steep))));
+        vec_store_some(gate + i, vec_mul(vec_add(u, one), swish), n);
+    }
+}
+
 static void cap(int64_t width, float *x, float scale, float most) {
     for (int64_t i = 0; i < width; i += LANES) {
         int n = lanes_left(width, i);
@@ -159,4 +172,4 @@ static void store(int32_t type, int64_t kv_heads, int64_t head_dim, const float 
             store_i8(head_dim, x + h * head_dim, (int8_t *)row + h * head_dim, scales + h);
 }
 
-#define ROW_KERNELS norm, layer_norm, add, silu_mul, gelu_mul, cap, sigmoid_mul, dot, softmax, rotate, store
+#define ROW_KERNELS norm, layer_norm, add, silu_mul, gelu_mul, clamped_swiglu, cap, sigmoid_mul, dot, softmax, rotate, store

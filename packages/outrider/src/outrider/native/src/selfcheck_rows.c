@@ -12,7 +12,7 @@ enum { SCRATCH = 1 << 15 }; /* floats: more than attention needs for these dimen
 
 /* Of one instruction set. Zeros where it writes nothing. */
 typedef struct {
-    float rows[9][WIDTH], product;
+    float rows[10][WIDTH], product;
     float rotated[2][DIM];
     float stored[3][KV_HEADS * DIM], scales[3][KV_HEADS];
     float attended[HEADS * (2 + DIM)];
@@ -30,7 +30,7 @@ typedef struct {
 } numbers;
 
 static void try_row_kernels(const kernels *k, const numbers *n, results *r) {
-    for (int i = 2; i < 9; i++) memcpy(r->rows[i], n->x, sizeof r->rows[i]);
+    for (int i = 2; i < 10; i++) memcpy(r->rows[i], n->x, sizeof r->rows[i]);
     k->norm(WIDTH, n->x, n->y, 1e-5f, r->rows[0]);
     k->layer_norm(WIDTH, n->x, n->y, n->y + WIDTH, 1e-5f, r->rows[1]);
     k->add(WIDTH, r->rows[2], n->y);
@@ -40,6 +40,7 @@ static void try_row_kernels(const kernels *k, const numbers *n, results *r) {
     k->cap(WIDTH, r->rows[6], 0.5f, 3.0f);
     k->softmax(WIDTH, r->rows[7]);
     k->sigmoid_mul(WIDTH, r->rows[8], n->y);
+    k->clamped_swiglu(WIDTH, r->rows[9], n->y, 1.5f, 2.0f);
     r->product = k->dot(WIDTH, n->x, n->y);
     for (int i = 0; i < 2; i++) memcpy(r->rotated[i], n->x, sizeof r->rotated[i]);
     k->rotate(DIM, r->rotated[0], n->y, n->q, 1e-5f);

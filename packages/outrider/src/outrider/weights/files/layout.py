@@ -75,6 +75,8 @@ def _attention(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         shapes["self_attn.q_norm.weight"] = (q if config.whole_qk_norm else head,)
         shapes["self_attn.k_norm.weight"] = (kv if config.whole_qk_norm else head,)
     shapes |= _linear("self_attn.o_proj", d, q, config.output_bias)
+    if config.attention_sinks:
+        shapes["self_attn.sinks"] = (config.num_heads,)
     return shapes | ({} if config.norms == "before" else _norm(config, "attention_output_norm"))
 
 
