@@ -30,9 +30,10 @@ def make_torch_model(
     why: str,
 ) -> LlamaModel:
     """As ``make_model``. ``why``: the reason why the native library does not run the model."""
-    if config.recurrent is not None or config.gated_attention:
+    if config.recurrent is not None or config.gated_attention or config.latent is not None:
+        layers = "recurrent layers" if config.latent is None else "attention on latents"
         raise ConfigError(
-            f"{config.family} has recurrent layers, which only the native library computes, {why}: use the CPU, or "
+            f"{config.family} has {layers}, which only the native library computes, {why}: use the CPU, or "
             "implementation='transformers'"
         )
     device = torch.device(device)

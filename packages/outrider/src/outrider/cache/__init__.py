@@ -21,6 +21,7 @@ def make_cache(
     layers: int,
     kv_heads: int,
     head_dim: int,
+    value_dim: int = 0,
     dtype: DType,
     device: Any = "cpu",
     states: StateShape | None = None,
@@ -29,10 +30,13 @@ def make_cache(
 
     Args:
         layers: layers with attention.
+        value_dim: numbers at the beginning of a key that are its value; 0: values are apart.
         dtype: a name for NumPy arrays, which the native library reads; a dtype of torch for tensors.
         states: the recurrent layers; None: the model has none.
     """
-    shape = RowShape(layers=layers, kv_heads=kv_heads, head_dim=head_dim, dtype=dtype, device=device)
+    shape = RowShape(
+        layers=layers, kv_heads=kv_heads, head_dim=head_dim, value_dim=value_dim, dtype=dtype, device=device
+    )
     if states is None:
         return ContiguousCache(spec, shape) if spec.kind == "contiguous" else _paged(spec, shape)
     held = RecurrentStates(states, spec.slots, spec.pending)

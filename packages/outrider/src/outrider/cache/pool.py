@@ -34,6 +34,7 @@ class RowShape:
     layers: int
     kv_heads: int
     head_dim: int
+    value_dim: int = 0  # numbers at the beginning of a key that are its value; 0: values are apart
     dtype: DType
     device: Any = "cpu"  # of a backend's tensors
 
@@ -55,18 +56,21 @@ class Pool:
         k, v     [ rows of all sequences ... | filler | spare ]
         table    [7, 2]: rows 0 .. block-1 of a sequence lie from 7 * block on, the next ones from 2 * block on
 
-    In int8 a number is its code times its head's scale. Move rows with ``copy_rows``: it moves codes and scales, and
-    calls ``observers``.
+    Of latents there are keys alone, whose first ``value_dim`` numbers are the values.
+
+    In int8 a number is its code times its head's scale; of latents, values and the rest have scales of their own. Move
+    rows with ``copy_rows``: it moves codes and scales, and calls ``observers``.
     """
 
     k: Sequence[Any]  # one a layer: [rows, kv_heads, head_dim], NumPy arrays here
-    v: Sequence[Any]
+    v: Sequence[Any]  # empty where keys begin with the values
     block: int  # rows of one entry of a table
     filler: int  # the last row that may be read, always finite; it stands for all rows beyond it
     spare: int  # a row for writes that nobody reads; its contents are arbitrary
     dtype: DType
     k_scales: Sequence[Any] = ()  # for int8, one a layer: float32 [rows, kv_heads]
     v_scales: Sequence[Any] = ()
+    value_dim: int = 0
     observers: list[PoolObserver] = field(default_factory=list)
 
     scale_dtype: ClassVar[DType] = "float32"
@@ -78,11 +82,11 @@ class Pool:
         def arrays(dtype: DType, *sizes: int) -> list[Any]:
             return [cls.zeros((rows, *sizes), dtype, shape.device) for _ in range(shape.layers)]
 
-        heads, dtype = shape.kv_heads, shape.dtype
-        k, v = arrays(dtype, heads, shape.head_dim), arrays(dtype, heads, shape.head_dim)
-        if "int8" not in str(dtype):
-            return cls(k, v, block, filler, spare, dtype)
-        return cls(k, v, block, filler, spare, dtype, arrays(cls.scale_dtype, heads), arrays(cls.scale_dtype, heads))
+        heads, dtype, scales = shape.kv_heads, shape.dtype, "int8" in str(shape.dtype)
+        k = arrays(dtype, heads, shape.head_dim)
+        v = [] if shape.value_dim else arrays(dtype, heads, shape.head_dim)
+        k_scales, v_scales = (arrays(cls.scale_dtype, heads) if scales else [] for _ in range(2))
+        return cls(k, v, block, filler, spare, dtype, k_scales, v_scales, shape.value_dim)
 
     @staticmethod
     def zeros(shape: tuple[int, ...], dtype: DType, device: Any) -> Any:
@@ -133,14 +137,21 @@ class Pool:
         """
         if self.dtype != "float32":
             raise TypeError(f"rows of {self.dtype} are written by the native library alone")
-        self.k[layer][rows], self.v[layer][rows] = k, v
+        self.k[layer][rows] = k
+        if not self.value_dim:
+            self.v[layer][rows] = v
 
     def read(self, layer: int, rows: Rows) -> tuple[Any, Any]:
         """Keys and values of n rows, [n, kv_heads, head_dim]: int8 as float32, other types as they are held."""
-        k, v = self.k[layer][rows], self.v[layer][rows]
+        k = self.k[layer][rows]
+        v = k[..., : self.value_dim] if self.value_dim else self.v[layer][rows]
         if not self.k_scales:
             return k, v
         scales = self.k_scales[layer][rows], self.v_scales[layer][rows]
+        if self.value_dim:
+            values = v.astype(np.float32) * scales[1][..., None]
+            rest = k[..., self.value_dim :].astype(np.float32) * scales[0][..., None]
+            return np.concatenate([values, rest], axis=-1), values
         return k.astype(np.float32) * scales[0][..., None], v.astype(np.float32) * scales[1][..., None]
 
 
@@ -149,10 +160,11 @@ def itemsize(dtype: DType) -> int:
     return _NUMPY[dtype].itemsize if isinstance(dtype, str) else int(dtype.itemsize)
 
 
-def token_bytes(*, layers: int, kv_heads: int, head_dim: int, dtype: DType) -> int:
-    """Bytes of one token's keys and values in all layers, scales included."""
+def token_bytes(*, layers: int, kv_heads: int, head_dim: int, value_dim: int = 0, dtype: DType) -> int:
+    """Bytes of one token's keys and values in all layers, scales included; see ``RowShape``."""
     scale = itemsize("float32") if "int8" in str(dtype) else 0
-    return 2 * layers * kv_heads * (head_dim * itemsize(dtype) + scale)
+    numbers = head_dim if value_dim else 2 * head_dim
+    return layers * kv_heads * (numbers * itemsize(dtype) + 2 * scale)
 
 
 def _numbers(rows: Rows) -> Sequence[int]:

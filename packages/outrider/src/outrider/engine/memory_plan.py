@@ -97,7 +97,8 @@ def row_bytes(model: LoadedModel) -> int:
 
 def config_row_bytes(c: ModelConfig, cache_dtype: Any) -> int:
     """The same, of a model of this configuration with keys and values of this type."""
-    return token_bytes(layers=len(c.attention_layers), kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=cache_dtype)
+    sizes = {"kv_heads": c.num_kv_heads, "head_dim": c.head_dim, "value_dim": c.value_dim}
+    return token_bytes(layers=len(c.attention_layers), **sizes, dtype=cache_dtype)
 
 
 def _activation_bytes(target: LoadedModel, config: EngineConfig) -> int:
@@ -105,7 +106,9 @@ def _activation_bytes(target: LoadedModel, config: EngineConfig) -> int:
     c, rows, speculation = target.config, config.max_batched_tokens, config.speculation
     scored = 1 + max_nodes(speculation, max_depth(speculation, adaptive=True))
     logits = min(rows, config.max_batch_size * scored) * c.vocab_size * 4
-    numbers = rows * (8 * c.hidden_size + 3 * c.intermediate_size) + config.max_batch_size * c.attached_numbers
+    latents = 0 if c.latent is None else 3 * c.num_heads * c.head_dim  # queries in all forms, and what they attended to
+    numbers = rows * (8 * c.hidden_size + 3 * c.intermediate_size + latents)
+    numbers += config.max_batch_size * c.attached_numbers
     return logits + numbers * itemsize(target.dtype)
 
 

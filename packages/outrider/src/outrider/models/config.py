@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from outrider.cache.states import StateShape
 from outrider.models.clamped import ClampedSwiGLU
+from outrider.models.latent import LatentAttention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +89,7 @@ class ModelConfig:
     gated_attention: bool = False  # q_proj gives query and gate of each head; the head's output is times its sigmoid
     attention_sinks: bool = False  # each head has a score more in the softmax, without a value
     recurrent: RecurrentLayers | None = None  # layers without attention
+    latent: LatentAttention | None = None  # attention on latents: one key head, of the size of a row in the cache
 
     # The rest of a layer
     norms: Literal["before", "after", "both"] = "before"  # norms come before or after attention and MLP
@@ -132,6 +134,16 @@ class ModelConfig:
         """The most numbers that a sequence holds beside its rows of the cache; 0 if they are negligible."""
         return 0
 
+    @property
+    def rope_dim(self) -> int:
+        """Dimensions that rotation tables have: those of a head, or of its rotated part where there are latents."""
+        return self.head_dim if self.latent is None else self.latent.rotated
+
+    @property
+    def value_dim(self) -> int:
+        """Numbers at the beginning of a cached key that are its value; 0: values are cached apart."""
+        return 0 if self.latent is None else self.latent.rank
+
     def window(self, layer: int) -> int | None:
         """Positions that a row of the layer attends to, its own included; None: all."""
         return self.sliding_window if not self.window_layers or self.window_layers[layer] else None
@@ -175,7 +187,7 @@ class ModelConfig:
 
 _DIFFERENCES = (
     *("rotary_dim", "rope_layers", "window_layers", "local_rope_theta", "output_bias", "whole_qk_norm"),
-    *("attention_scale", "attention_cap", "gated_attention", "attention_sinks", "recurrent", "norms", "layer_norm"),
-    *("activation", "clamped_swiglu", "gated", "mlp_bias", "experts", "residual_scale", "embedding_scale"),
-    *("logit_scale", "logit_cap"),
+    *("attention_scale", "attention_cap", "gated_attention", "attention_sinks", "recurrent", "latent", "norms"),
+    *("layer_norm", "activation", "clamped_swiglu", "gated", "mlp_bias", "experts", "residual_scale"),
+    *("embedding_scale", "logit_scale", "logit_cap"),
 )

@@ -45,17 +45,19 @@ def num_layer_weights(config: ModelConfig, *, used: bool = False) -> int:
         else:
             mlp = experts.count + matrices * experts.size * (experts.used if used else experts.count)
             mlp += matrices * experts.shared_size
-        total += d * (_mixer_rows(config, layer) + mlp)
+        total += _mixer_weights(config, layer) + d * mlp
     return total
 
 
-def _mixer_rows(config: ModelConfig, layer: int) -> int:
-    """Outputs of the projections from the hidden size, and inputs of that to it, of a layer's attention or state."""
-    recurrent = config.recurrent
+def _mixer_weights(config: ModelConfig, layer: int) -> int:
+    """The number of weights in the matrices of a layer's attention or state."""
+    recurrent, d = config.recurrent, config.hidden_size
     if recurrent is not None and config.is_recurrent(layer):
-        return recurrent.channels + 2 * recurrent.values + 2 * recurrent.value_heads
+        return d * (recurrent.channels + 2 * recurrent.values + 2 * recurrent.value_heads)
+    if config.latent is not None:
+        return config.latent.num_weights(d, config.num_heads)
     gates = config.num_heads if config.gated_attention else 0
-    return (2 * (config.num_heads + config.num_kv_heads) + gates) * config.head_dim
+    return d * (2 * (config.num_heads + config.num_kv_heads) + gates) * config.head_dim
 
 
 def num_weights(config: ModelConfig) -> int:

@@ -34,7 +34,14 @@ _ALONE = nullcontext()
 
 def require_dimensions(config: ModelConfig) -> None:
     """Raise ``ConfigError`` for dimensions that the library does not support."""
-    if config.head_dim > 256 or config.head_dim % 2:
+    latent = config.latent
+    if latent is not None:
+        if latent.row > 640 or latent.rank % 16 or latent.value_dim % 16:
+            raise ConfigError(
+                f"kv_lora_rank={latent.rank} and v_head_dim={latent.value_dim} are not supported on CPUs: use a model "
+                "with multiples of 16, and latents of at most 640 numbers with their rotated part"
+            )
+    elif config.head_dim > 256 or config.head_dim % 2:
         raise ConfigError(f"head_dim={config.head_dim} is not supported on CPUs: use a model with at most 256, even")
 
 
@@ -73,7 +80,7 @@ class NativeLlamaModel:
             ConfigError: the model has dimensions that the library does not support.
         """
         require_dimensions(config)
-        if shard is not None and (config.gated_attention or config.recurrent):
+        if shard is not None and (config.gated_attention or config.recurrent or config.latent):
             raise ConfigError(f"{config.family} cannot be split over processes: use tensor_parallel_size=1")
         self.config, self.target = config, target
         self.draft_head: Stored = {name: weight for name, weight in weights.items() if name.startswith("mtp.")}
@@ -146,7 +153,12 @@ class NativeLlamaModel:
     def new_cache(self, spec: CacheSpec) -> KVCache:
         c = self.config
         kv_heads = c.num_kv_heads if self._share is None else self._share.key_heads
-        sizes = {"layers": len(c.attention_layers), "kv_heads": kv_heads, "head_dim": c.head_dim}
+        sizes = {
+            "layers": len(c.attention_layers),
+            "kv_heads": kv_heads,
+            "head_dim": c.head_dim,
+            "value_dim": c.value_dim,
+        }
         cache = make_cache(spec, **sizes, dtype=self.cache_dtype, states=c.states)
         if self._followers is not None:
             self._followers.new_cache(cache, spec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from outrider.models.config import ModelConfig
+from outrider.models.native_latent import latent_matrices
 from outrider.models.native_recurrent import RECURRENT_MATRICES
 
 __all__ = ["NEVER_ROUNDED", "ROUTER", "layer_matrices", "matrix_names", "router_names", "widest_mlp"]
@@ -23,7 +24,8 @@ def matrix_names(config: ModelConfig) -> Iterator[str]:
 
 def layer_matrices(config: ModelConfig, name: str, recurrent: bool = False, sparse: bool = False) -> Iterator[str]:
     """The matrices of a layer whose weights' names begin with ``name``, but its router."""
-    mixer = [f"linear_attn.{x}" for x in RECURRENT_MATRICES] if recurrent else [f"self_attn.{x}_proj" for x in "qkvo"]
+    attention = [f"{x}_proj" for x in "qkvo"] if config.latent is None else latent_matrices(config.latent)
+    mixer = [f"linear_attn.{x}" for x in RECURRENT_MATRICES] if recurrent else [f"self_attn.{x}" for x in attention]
     yield from (name + matrix for matrix in mixer)
     parts = ("gate_proj", "up_proj", "down_proj") if config.gated else ("up_proj", "down_proj")
     mlps = ["mlp"]

@@ -28,7 +28,7 @@ class CacheView:
 
     def __init__(self, cache: KVCache) -> None:
         pool = cache.pool
-        self._keys, self._values = _pointers(pool.k), _pointers(pool.v)
+        self._keys, self._values = _pointers(pool.k), _pointers(pool.k if pool.value_dim else pool.v)
         self._key_scales, self._value_scales = _pointers(pool.k_scales), _pointers(pool.v_scales)
         self._struct = CacheStruct(
             type=_CACHE_TYPES[str(pool.dtype).removeprefix("torch.")],
@@ -37,6 +37,7 @@ class CacheView:
             layers=len(pool.k),
             kv_heads=pool.k[0].shape[1],
             head_dim=pool.k[0].shape[2],
+            value_dim=pool.value_dim,
             states=None if cache.states is None else self._states_of(cache.states),
             keys=ctypes.addressof(self._keys),
             values=ctypes.addressof(self._values),

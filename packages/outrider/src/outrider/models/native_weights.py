@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from outrider.models.config import ModelConfig
 from outrider.models.frequencies import inverse_frequencies, magnitudes
 from outrider.models.layer_kinds import kind_of, layer_kinds
+from outrider.models.native_latent import latent_struct
 from outrider.models.native_names import NEVER_ROUNDED, ROUTER
 from outrider.models.native_passes import rotation_table
 from outrider.models.native_recurrent import recurrent_struct
@@ -24,7 +25,7 @@ from outrider.native.packed import pack_all
 from outrider.native.plans import Plan, Target
 from outrider.native.stored import StoredTensor
 from outrider.native.structs import WeightStruct
-from outrider.native.weights import NativeWeight, StoredRows, packed_bias
+from outrider.native.weights import NativeWeight, StoredRows, packed_bias, swapped_heads
 from outrider.verify.arrays import host
 
 __all__ = ["NativeLayers", "Packer", "Stored"]
@@ -45,8 +46,8 @@ class NativeLayers:
 
     def _table(self, theta: float, scaling: Mapping[str, Any]) -> NDArray[np.float32]:
         c = self._config
-        inverse = inverse_frequencies(c.head_dim, theta, scaling, c.rotary_dim)
-        table = rotation_table(inverse, c.max_seq_len, magnitudes(c.head_dim, scaling, c.rotary_dim))
+        inverse = inverse_frequencies(c.rope_dim, theta, scaling, c.rotary_dim)
+        table = rotation_table(inverse, c.max_seq_len, magnitudes(c.rope_dim, scaling, c.rotary_dim))
         self.held.append(table)
         return table
 
@@ -68,18 +69,22 @@ class NativeLayers:
 
     def _attention(self, name: str, like: int) -> dict[str, Any]:
         c, parts, table = self._config, self._packer, self._tables[kind_of(self._config, like)]
+        common = {"rotations": None if table is None else table.ctypes.data, "window": c.window(like) or 0}
+        if c.latent is not None:
+            struct = latent_struct(c.latent, name, parts.matrix, parts.vector)
+            self.held.append(struct)
+            return {"latent": ctypes.addressof(struct), **common}
         norms = {f"{x}_norm": parts.vector(f"{name}{x}_norm.weight").ctypes.data for x in "qk" if c.qk_norm}
         return {
             "q": parts.matrix(name + "q_proj").struct,
             "k": parts.matrix(name + "k_proj").struct,
             "v": parts.matrix(name + "v_proj").struct,
             "out": parts.matrix(name + "o_proj").struct,
-            "rotations": None if table is None else table.ctypes.data,
-            "window": c.window(like) or 0,
             "whole_qk_norm": c.whole_qk_norm,
             "gated": c.gated_attention,
             "sinks": parts.own_heads(name + "sinks").ctypes.data if c.attention_sinks else None,
             **norms,
+            **common,
         }
 
     def _recurrent(self, name: str) -> dict[str, Any]:
@@ -182,14 +187,20 @@ class Packer:
         for name, is_whole in wanted:
             outputs.append(None if is_whole or self._share is None else self._share.outputs(name))
             plans.append(self.plan(name, outputs[-1]))
-        panels = pack_all(plans, self._place)
-        self.mapped_bytes += panels.mapped_bytes
-        for key, plan, rows, packed in zip(wanted, plans, outputs, panels.of, strict=True):
-            self._matrices[key] = self._made(key[0], plan, rows, packed)
+        made = list(zip(wanted, plans, outputs, strict=True))
+        in_files = [plan.stored.mapped_file is not None for plan in plans]
+        for place, kept in ((self._place, True), (None, False)):  # what is in no file cannot be compared with it later
+            some = [each for each, in_file in zip(made, in_files, strict=True) if in_file == kept]
+            panels = pack_all([plan for _, plan, _ in some], place)
+            self.mapped_bytes += panels.mapped_bytes
+            for (key, plan, rows), packed in zip(some, panels.of, strict=True):
+                self._matrices[key] = self._made(key[0], plan, rows, packed)
 
     def plan(self, name: str, outputs: range | None = None) -> Plan:
         """``outputs``: those to pack; None: all. Of none the layout is kept, which all processes are to know."""
         weight = as_stored(self._weights[f"{name}.weight"])
+        if weight.swapped:
+            weight = swapped_heads(weight)
         if outputs is not None:
             weight = _take_rows(weight, _rows(outputs))
         keeps_floats = name.endswith(NEVER_ROUNDED) or (self._target is None and name.endswith(ROUTER))

@@ -12,6 +12,7 @@ __all__ = [
     "CacheStruct",
     "ChainStruct",
     "FeatureHeadStruct",
+    "LatentStruct",
     "LayerStruct",
     "LowRankStruct",
     "MLPStruct",
@@ -52,6 +53,17 @@ class RecurrentStruct(ctypes.Structure):
     )
 
 
+class LatentStruct(ctypes.Structure):
+    """``outrider_latent``."""
+
+    _fields_ = (
+        *((name, WeightStruct) for name in ("q_a", "q_b", "kv_a", "k_b", "v_b", "out")),
+        *((name, ctypes.c_int32) for name in ("query_rank", "rank", "plain", "rotated", "value_dim")),
+        ("eps", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("query_norm", "norm")),
+    )
+
+
 class LayerStruct(ctypes.Structure):
     """``outrider_layer``."""
 
@@ -64,7 +76,7 @@ class LayerStruct(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("experts", "experts_used", "normalised", "gated")),
         ("router", WeightStruct),
         *((name, ctypes.c_void_p) for name in ("expert", "shared_expert", "shared_expert_gate")),
-        *((name, ctypes.c_void_p) for name in ("recurrent", "embedding_norm", "sinks")),
+        *((name, ctypes.c_void_p) for name in ("recurrent", "latent", "embedding_norm", "sinks")),
     )
 
 
@@ -126,7 +138,7 @@ class CacheStruct(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("type", "block")),
         ("rows", ctypes.c_int64),
-        *((name, ctypes.c_int32) for name in ("layers", "kv_heads", "head_dim", "reserved")),
+        *((name, ctypes.c_int32) for name in ("layers", "kv_heads", "head_dim", "value_dim")),
         *((name, ctypes.c_void_p) for name in ("keys", "values", "key_scales", "value_scales", "states")),
     )
 

@@ -37,6 +37,8 @@ class StoredTensor:
     """A view of the mapped file, one byte each."""
     order: NDArray[np.int64] | None = None
     """The file's row for each row of the tensor; None if they are the same. If fewer, ``shape`` has the file's."""
+    swapped: int = 0
+    """Of each of so many blocks of rows, one for a head, rows and columns are to be exchanged; 0: of none."""
     plus: float = 0.0
     """Added to every number; for norms only."""
     negative_exponential: bool = False

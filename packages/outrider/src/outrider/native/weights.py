@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from outrider.native.plans import Plan, Target
 from outrider.native.stored import StoredTensor
 from outrider.native.structs import WeightStruct
 
-__all__ = ["NativeWeight", "StoredRows", "Target", "pack", "pack_array", "packed_bias"]
+__all__ = ["NativeWeight", "StoredRows", "Target", "pack", "pack_array", "packed_bias", "swapped_heads"]
 
 Floats = NDArray[np.float32]
 
@@ -136,6 +137,24 @@ def pack_array(
 ) -> NativeWeight:
     """Pack a matrix of numbers, float32 [outputs, inputs]. Arguments and errors as for ``pack``."""
     return pack(StoredTensor.of(array), bias=bias, target=target, context=context)
+
+
+def swapped_heads(stored: StoredTensor) -> StoredTensor:
+    """The tensor in memory, with rows and columns of each of its ``swapped`` blocks of rows exchanged.
+
+    Quantised numbers become float16.
+    """
+    rows = np.arange(stored.shape[0]) if stored.order is None else stored.order
+    if stored.type in ("F32", "F16", "BF16"):
+        kind, dtype = stored.type, np.uint32 if stored.type == "F32" else np.uint16
+        numbers = np.frombuffer(stored.data, dtype).reshape(stored.shape)[rows]
+    else:
+        kind, dtype = "F16", np.uint16
+        plain = replace(stored, order=None, swapped=0)
+        numbers = pack(plain, order=rows).rows(np.arange(len(rows))).astype(np.float16).view(dtype)
+    blocks = numbers.reshape(stored.swapped, -1, stored.shape[1]).swapaxes(1, 2)
+    data = np.ascontiguousarray(blocks).reshape(-1).view(np.uint8)
+    return StoredTensor(kind, (blocks.shape[0] * blocks.shape[1], blocks.shape[2]), data)
 
 
 def packed_bias(bias: Floats | None, outputs: int) -> NDArray[np.float32] | None:

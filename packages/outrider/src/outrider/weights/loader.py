@@ -53,7 +53,7 @@ def load_model(
         return loaded
     checkpoint = open_checkpoint(folder)
     config = with_context(checkpoint.config, options, folder)
-    table = 4 * config.max_seq_len * config.head_dim
+    table = 4 * config.max_seq_len * config.rope_dim
     if table > _MOST_ROTATIONS:
         raise CapacityError(
             f"{folder.name} claims a context of {config.max_seq_len:,} positions, whose rotary tables alone take "

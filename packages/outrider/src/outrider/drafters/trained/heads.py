@@ -102,7 +102,8 @@ def head_memory(heads: Mapping[str, Any], target: LoadedModel) -> tuple[int, int
         weights += head.num_weights * size
         if isinstance(c, HeadConfig) and c.draft_vocab_size is not None and not c.own_lm_head:
             weights += c.draft_vocab_size * c.hidden_size * size
-        row += token_bytes(layers=c.num_layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=target.cache_dtype)
+        sizes = {"kv_heads": c.num_kv_heads, "head_dim": c.head_dim, "value_dim": getattr(c, "value_dim", 0)}
+        row += token_bytes(layers=c.num_layers, **sizes, dtype=target.cache_dtype)
     return math.ceil(weights), row
 
 

@@ -45,8 +45,10 @@ class NativeMtp(NativeHead):
         Quantised matrices stay as they are stored. Floats are rounded to 8 bits, or not at all for a float32 target.
         """
         c = head.config
-        kv_heads, dtype = c.num_kv_heads, target.cache_dtype
-        own = make_cache(cache, layers=c.num_layers, kv_heads=kv_heads, head_dim=c.head_dim, dtype=dtype)
+        own = make_cache(
+            cache, layers=c.num_layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, value_dim=c.value_dim,
+            dtype=target.cache_dtype,
+        )  # fmt: skip
         super().__init__(target, own)
         kind = head_format(target)
         rounded: Mapping[str, Target] = dict.fromkeys(_FLOATS, kind)

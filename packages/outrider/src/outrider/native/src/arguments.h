@@ -7,7 +7,7 @@
 #include "panels.h"
 
 int is_model(const outrider_model *m);
-int is_cache(const outrider_cache *c, int64_t layers, int32_t kv_heads, int32_t head_dim);
+int is_cache(const outrider_cache *c, int64_t layers, int32_t kv_heads, int32_t head_dim, int32_t value_dim);
 int check_spans(const outrider_cache *cache, const outrider_batch *batch);
 
 /* ``m``: of a model that is one. */

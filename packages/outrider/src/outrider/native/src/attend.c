@@ -31,8 +31,8 @@ int outrider_attend(outrider_context *context, const outrider_cache *cache, int3
                     int32_t kv_heads, int32_t head_dim, float scale, int32_t spans, const outrider_span *span,
                     const float *q, float *out) {
     if (!is_context(context) || heads < 1 || kv_heads < 1 || heads % kv_heads || head_dim < 1 ||
-        head_dim > MOST_HEAD_DIM || layer < 0 || heads > MOST_WIDTH / head_dim ||
-        !is_cache(cache, (int64_t)layer + 1, kv_heads, head_dim))
+        head_dim > MOST_PLAIN_HEAD_DIM || layer < 0 || heads > MOST_WIDTH / head_dim ||
+        !is_cache(cache, (int64_t)layer + 1, kv_heads, head_dim, 0))
         return OUTRIDER_BAD_ARGUMENT;
     outrider_model model = {.heads = heads, .kv_heads = kv_heads, .head_dim = head_dim, .attention_scale = scale};
     outrider_batch batch = {.rows = rows_of_spans(spans, span), .spans = spans, .span = span};
@@ -50,7 +50,7 @@ int outrider_attend(outrider_context *context, const outrider_cache *cache, int3
 static int are_fixed_keys(const outrider_fixed_keys *keys) {
     if (!is_array(keys, _Alignof(outrider_fixed_keys))) return 0;
     int halves = keys->type == OUTRIDER_CACHE_BF16;
-    return keys->heads >= 1 && keys->head_dim >= 1 && keys->head_dim <= MOST_HEAD_DIM && keys->length >= 1 &&
+    return keys->heads >= 1 && keys->head_dim >= 1 && keys->head_dim <= MOST_PLAIN_HEAD_DIM && keys->length >= 1 &&
            keys->heads <= MOST_WIDTH / keys->head_dim && keys->length <= INT32_MAX - CHUNK &&
            is_array(keys->keys, halves ? 2 : 4) && is_array(keys->values, halves ? 2 : 4) &&
            (halves ? keys->head_dim % 2 == 0 : keys->type == OUTRIDER_CACHE_F32);

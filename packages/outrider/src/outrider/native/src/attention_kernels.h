@@ -10,16 +10,16 @@
 
 #define RESULT_HEAD (LANES - 2) /* of a chunk's result in ``parts``: its sums of values are then aligned */
 
-static int64_t attend_scratch(int32_t head_dim) {
-    int64_t padded = (head_dim + LANES - 1) / LANES * LANES;
-    return CHUNK * (2 * padded + 6) + PAIRS * (CHUNK + LANES + padded);
+static int64_t attend_scratch(int32_t head_dim, int32_t value_dim) {
+    int64_t keys = (head_dim + LANES - 1) / LANES * LANES, values = (value_dim + LANES - 1) / LANES * LANES;
+    return CHUNK * (keys + values + 6) + PAIRS * (CHUNK + LANES + values);
 }
 
 /* result, over the keys before, and part, over those of a chunk: merged into result. */
-static void merge(int32_t head_dim, float *result, const float *part) {
+static void merge(int32_t value_dim, float *result, const float *part) {
     if (part[0] == MINUS_INFINITY) return;
     if (result[0] == MINUS_INFINITY) {
-        memcpy(result, part, (size_t)(2 + head_dim) * sizeof(float));
+        memcpy(result, part, (size_t)(2 + value_dim) * sizeof(float));
         return;
     }
     float most = result[0] > part[0] ? result[0] : part[0], factors[LANES] = {result[0] - most, part[0] - most};
@@ -27,8 +27,8 @@ static void merge(int32_t head_dim, float *result, const float *part) {
     float old = factors[0], fresh = factors[1];
     result[0] = most;
     result[1] = __builtin_fmaf(part[1], fresh, result[1] * old);
-    for (int32_t i = 0; i < head_dim; i += LANES) {
-        int n = head_dim - i < LANES ? head_dim - i : LANES;
+    for (int32_t i = 0; i < value_dim; i += LANES) {
+        int n = value_dim - i < LANES ? value_dim - i : LANES;
         vec sum = vec_mul(vec_load_some(result + 2 + i, n), vec_set(old));
         vec_store_some(result + 2 + i, vec_fma(vec_load_some(part + 2 + i, n), vec_set(fresh), sum), n);
     }
@@ -56,7 +56,7 @@ static void attend_pairs(chunk_work *s, int pair, int count, const float *const 
             add_all_values(s, scores + p, sums + p * s->result_size, same, shortest, last[p], 0);
     }
     for (int p = 0; p < count; p++)
-        merge(t->head_dim, t->result + (int64_t)(pair + p) * (2 + t->head_dim), parts + p * s->result_size);
+        merge(t->value_dim, t->result + (int64_t)(pair + p) * (2 + t->value_dim), parts + p * s->result_size);
 }
 
 static int32_t first_of(const key_range *range, int32_t begin) { return range->from > begin ? range->from - begin : 0; }
@@ -144,7 +144,7 @@ static void look_ahead(chunk_work *s, int32_t chunk) {
 /* Fixed keys lie as ``load_keys`` would put them. */
 static void attend_fixed(chunk_work *s, int32_t chunk) {
     const struct attention_task *t = s->task;
-    int64_t begin = (int64_t)t->kv_head * t->cache->rows + (int64_t)chunk * CHUNK, value_bytes = s->padded * s->size;
+    int64_t begin = (int64_t)t->kv_head * t->cache->rows + (int64_t)chunk * CHUNK, value_bytes = s->value_padded * s->size;
     const char *keys = t->cache->keys[t->layer], *values = t->cache->values[t->layer];
     s->keys = (const float *)(const void *)(keys + begin * s->bytes);
     s->num_ahead = chunk + 1 < t->last_chunk ? CHUNK : 0;
@@ -157,21 +157,23 @@ static void attend_fixed(chunk_work *s, int32_t chunk) {
 
 static void attend(const struct attention_task *t, float *scratch) {
     int halves = t->cache->type == OUTRIDER_CACHE_BF16;
-    chunk_work s = {.task = t, .padded = (t->head_dim + LANES - 1) / LANES * LANES};
+    chunk_work s = {.task = t};
+    s.padded = (t->head_dim + LANES - 1) / LANES * LANES;
+    s.value_padded = (t->value_dim + LANES - 1) / LANES * LANES;
     s.size = number_bytes(t->cache);
     s.bytes = t->head_dim * s.size;
     s.pairs = halves && (t->fixed || t->head_dim % (2 * LANES) == 0);
-    s.in_place = halves && (t->fixed || t->head_dim % LANES == 0);
+    s.in_place = halves && (t->fixed || t->value_dim % LANES == 0);
     s.keys = s.transposed = scratch;
     s.values = scratch + (int64_t)CHUNK * s.padded;
-    s.value_at = (const void **)(s.values + (int64_t)CHUNK * s.padded);
+    s.value_at = (const void **)(s.values + (int64_t)CHUNK * s.value_padded);
     s.heads = (int64_t *)(s.value_at + CHUNK);
     s.ahead = s.heads + CHUNK;
     s.scores = (float *)(s.ahead + CHUNK);
     s.parts = s.scores + PAIRS * CHUNK;
-    s.result_size = LANES + s.padded;
+    s.result_size = LANES + s.value_padded;
     for (int64_t pair = 0; pair < (int64_t)t->rows * t->group; pair++)
-        t->result[pair * (2 + t->head_dim)] = MINUS_INFINITY;
+        t->result[pair * (2 + t->value_dim)] = MINUS_INFINITY;
     for (int32_t chunk = t->first_chunk; chunk < t->last_chunk; chunk++) {
         if (t->fixed) {
             attend_fixed(&s, chunk);

@@ -2,7 +2,9 @@
  *
  *     keys, transposed      [head_dim][128]         a vector holds one dimension of 16 keys, or, in
  *                           [head_dim / 2][128]     bfloat16, two dimensions
- *     values                [128][head_dim + pad]   a vector holds 16 dimensions of one key
+ *     values                [128][value_dim + pad]  a vector holds 16 dimensions of one key
+ *
+ * Values that are the beginnings of keys are read from there.
  */
 #ifndef OUTRIDER_ATTENTION_KEYS_H
 #define OUTRIDER_ATTENTION_KEYS_H
@@ -27,6 +29,7 @@ enum { KEY_VECTORS = 2, VALUE_VECTORS = 2 };
 typedef struct {
     const struct attention_task *task;
     int32_t padded;         /* head_dim, rounded up to 16 */
+    int32_t value_padded;   /* value_dim, likewise */
     int pairs;              /* the cache's bfloat16 keys are transposed in pairs, as they are */
     int in_place;           /* and its values read where they are */
     const float *keys;      /* of the chunk, for the rows that share them: ``transposed``, or where they are fixed */
@@ -91,15 +94,25 @@ static inline void load_i8(int32_t count, const int8_t *from, float scale, float
     }
 }
 
-/* One head of a layer's keys or values as floats, [padded]. */
+/* Numbers first .. last - 1 of one head of a layer's keys or values as floats, from ``out + first`` on. */
 static inline void load_head(const struct attention_task *t, const void *numbers, const float *scales, int64_t head,
-                             float *out) {
-    int32_t d = t->head_dim;
+                             int32_t first, int32_t last, float *out) {
+    int64_t at = head * t->head_dim + first;
+    out += first;
     switch (t->cache->type) {
-    case OUTRIDER_CACHE_F32: load_f32(d, (const float *)numbers + head * d, out); break;
-    case OUTRIDER_CACHE_BF16: load_bf16(d, (const uint16_t *)numbers + head * d, out); break;
-    default: load_i8(d, (const int8_t *)numbers + head * d, scales[head], out);
+    case OUTRIDER_CACHE_F32: load_f32(last - first, (const float *)numbers + at, out); break;
+    case OUTRIDER_CACHE_BF16: load_bf16(last - first, (const uint16_t *)numbers + at, out); break;
+    default: load_i8(last - first, (const int8_t *)numbers + at, scales[head], out);
     }
+}
+
+/* A key: the part that is its value, if any, has the value's scale. */
+static inline void load_key(const struct attention_task *t, int64_t head, float *out) {
+    const outrider_cache *c = t->cache;
+    int32_t value = c->value_dim;
+    const void *keys = c->keys[t->layer];
+    if (value) load_head(t, keys, c->value_scales ? c->value_scales[t->layer] : NULL, head, 0, value, out);
+    load_head(t, keys, c->key_scales ? c->key_scales[t->layer] : NULL, head, value, t->head_dim, out);
 }
 
 /* A head of keys or values will be wanted. The next row's are too far for the processor to look for them by itself. A
@@ -116,10 +129,9 @@ static void transpose_keys(const chunk_work *s, const int64_t *heads, int32_t co
     float rows[LANES * MOST_HEAD_DIM];
     const float *from[LANES];
     const char *keys = t->cache->keys[t->layer];
-    const float *scales = t->cache->key_scales ? t->cache->key_scales[t->layer] : NULL;
     for (int32_t j = 0; j < LANES; j++) {
         from[j] = j >= count ? zeros : s->pairs ? (const float *)(keys + heads[j] * s->bytes) : rows + j * s->padded;
-        if (j < count && !s->pairs) load_head(t, keys, scales, heads[j], rows + j * s->padded);
+        if (j < count && !s->pairs) load_key(t, heads[j], rows + j * s->padded);
     }
     for (int32_t i = 0; i < (s->pairs ? t->head_dim / 2 : s->padded); i += LANES)
         transpose16(from, i, s->transposed + (int64_t)i * CHUNK + at, CHUNK);
@@ -136,9 +148,9 @@ static void copy_values(const chunk_work *s, const int64_t *heads, int32_t count
     }
     const float *scales = t->cache->value_scales ? t->cache->value_scales[t->layer] : NULL;
     for (int32_t j = 0; j < count; j++) {
-        float *staged = s->values + (at + j) * s->padded;
+        float *staged = s->values + (at + j) * s->value_padded;
         s->value_at[at + j] = staged;
-        load_head(t, values, scales, heads[j], staged);
+        load_head(t, values, scales, heads[j], 0, t->value_dim, staged);
     }
 }
 
@@ -146,12 +158,13 @@ static void copy_values(const chunk_work *s, const int64_t *heads, int32_t count
 static void load_keys(const chunk_work *s, const key_range *range, int32_t begin, int32_t first, int32_t last) {
     const struct attention_task *t = s->task;
     const char *values = t->cache->values[t->layer];
+    int32_t ahead = t->cache->value_dim ? 0 : s->num_ahead; /* keys are fetched later */
     int64_t bytes = s->bytes;
     find_keys(t, range, first, last, s->heads);
     for (int32_t n = 0; n < last - first; n += LANES) {
         const int64_t *heads = s->heads + n;
         int32_t count = last - first - n < LANES ? last - first - n : LANES;
-        for (int32_t j = n; j < n + count && j < s->num_ahead; j++) prefetch_head(values + s->ahead[j], bytes);
+        for (int32_t j = n; j < n + count && j < ahead; j++) prefetch_head(values + s->ahead[j], bytes);
         transpose_keys(s, heads, count, first - begin + n);
     }
     copy_values(s, s->heads, last - first, first - begin);

@@ -127,12 +127,12 @@ static inline __attribute__((always_inline)) void add_values_of(const chunk_work
 static void add_all_values(const chunk_work *s, float *const *weights, float *sums, int count, int32_t first,
                            int32_t last, int32_t num_ahead) {
     int32_t at = 0;
-    for (; at + VALUE_VECTORS * LANES <= s->padded; at += VALUE_VECTORS * LANES, num_ahead = 0)
+    for (; at + VALUE_VECTORS * LANES <= s->value_padded; at += VALUE_VECTORS * LANES, num_ahead = 0)
         if (s->in_place)
             add_values_of(s, weights, sums + at, count, 1, VALUE_VECTORS, at, first, last, num_ahead);
         else
             add_values_of(s, weights, sums + at, count, 0, VALUE_VECTORS, at, first, last, num_ahead);
-    for (; at < s->padded; at += LANES, num_ahead = 0)
+    for (; at < s->value_padded; at += LANES, num_ahead = 0)
         if (s->in_place)
             add_values_of(s, weights, sums + at, count, 1, 1, at, first, last, num_ahead);
         else

@@ -5,6 +5,7 @@
  */
 #include "arguments.h"
 #include "attention.h"
+#include "latent.h"
 
 #define MOST_RANK (1 << 16)
 #define MOST_PROCESSES 4096
@@ -71,17 +72,19 @@ static int fits_experts(const local_model *m, const outrider_layer *l) {
 }
 
 static int fits_layer(const local_model *m, const outrider_layer *l) {
-    int mixes = l->recurrent ? !l->embedding_norm && fits_recurrent(m, l->recurrent) : fits_attention(m, l);
+    int latent = find_latent(m->whole) != NULL;
+    if (latent ? l->recurrent || !l->latent : m->whole->head_dim > MOST_PLAIN_HEAD_DIM) return 0;
+    int mixes = latent ? fits_latent(m, l) : l->recurrent ? !l->embedding_norm && fits_recurrent(m, l->recurrent) : fits_attention(m, l);
     return mixes && is_norm(&l->attention_norm) && is_norm(&l->mlp_norm) && is_norm(&l->attention_output_norm) &&
            is_norm(&l->mlp_output_norm) && (l->experts ? fits_experts(m, l) : fits_mlp(m, &l->mlp, &m->inner));
 }
 
 /* ---- A cache ---------------------------------------------------------------------------------------------------- */
 
-int is_cache(const outrider_cache *c, int64_t layers, int32_t kv_heads, int32_t head_dim) {
+int is_cache(const outrider_cache *c, int64_t layers, int32_t kv_heads, int32_t head_dim, int32_t value_dim) {
     if (!is_array(c, _Alignof(outrider_cache)) || c->type < OUTRIDER_CACHE_F32 || c->type > OUTRIDER_CACHE_I8) return 0;
     if (c->block < 1 || c->rows < 0 || c->layers < layers) return 0;
-    if (c->kv_heads != kv_heads || c->head_dim != head_dim) return 0;
+    if (c->kv_heads != kv_heads || c->head_dim != head_dim || c->value_dim != value_dim) return 0;
     int scaled = c->type == OUTRIDER_CACHE_I8;
     uintptr_t size = (uintptr_t)number_bytes(c);
     if (layers && (!c->keys || !c->values || (scaled && (!c->key_scales || !c->value_scales)))) return 0;
@@ -131,7 +134,7 @@ static int fits_adapter(const local_model *m, int32_t layers, const outrider_low
         int kind = (int)(i % OUTRIDER_ADAPTED);
         const outrider_layer *l = m->whole->layer + i / OUTRIDER_ADAPTED;
         int64_t wide = kind == OUTRIDER_ADAPTED_Q && l->gated ? 2 : 1;
-        if (l->recurrent && kind <= OUTRIDER_ADAPTED_OUT) return 0;
+        if ((l->recurrent || l->latent) && kind <= OUTRIDER_ADAPTED_OUT) return 0;
         if (a->rank < 0 || a->rank > MOST_RANK || a->inputs != inputs[kind] || a->outputs != outputs[kind] * wide)
             return 0;
         if (!is_array(a->down, sizeof(float)) || !is_array(a->up, sizeof(float))) return 0;
@@ -187,7 +190,7 @@ static int64_t attending(const outrider_model *m, int32_t layers) {
 
 int check_batch(const local_model *local, const outrider_cache *cache, const outrider_batch *b) {
     const outrider_model *m = local->whole;
-    if (!are_counts(b, m) || !is_cache(cache, attending(m, b->layers), m->kv_heads, m->head_dim))
+    if (!are_counts(b, m) || !is_cache(cache, attending(m, b->layers), m->kv_heads, m->head_dim, latent_rank(m)))
         return OUTRIDER_BAD_ARGUMENT;
     if (check_spans(cache, b) != OUTRIDER_OK) return OUTRIDER_BAD_ARGUMENT;
     if (b->rows == 0) return b->logit_rows ? OUTRIDER_BAD_ARGUMENT : OUTRIDER_OK;

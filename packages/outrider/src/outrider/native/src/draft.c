@@ -5,6 +5,7 @@
 
 #include "arguments.h"
 #include "context.h"
+#include "latent.h"
 #include "sample.h"
 
 typedef struct {
@@ -129,7 +130,7 @@ static int find_best(const drafting *g, const float *logits, int64_t *column, fl
 
 /* Whether the table has an entry for every row that a chain may write. */
 static int holds_chain(const outrider_model *m, const outrider_cache *cache, const outrider_chain *c) {
-    if (!is_cache(cache, m->layers, m->kv_heads, m->head_dim)) return 0;
+    if (!is_cache(cache, m->layers, m->kv_heads, m->head_dim, latent_rank(m))) return 0;
     return (int64_t)c->entries * cache->block >= (int64_t)c->start + c->rows + c->levels - 1;
 }
 

@@ -95,6 +95,9 @@ void run_attention(forward_ctx *f, int32_t layer, const outrider_weight *reader)
 int prepare_recurrent(forward_ctx *f);
 void run_recurrent(forward_ctx *f, const outrider_layer *l);
 
+/* Attention on latents of all rows, from ``normed`` to y. See latent.c. */
+void run_latent(forward_ctx *f, const outrider_layer *l);
+
 /* See layer.c. ``next``: the layer behind it, or NULL. */
 void run_layer(forward_ctx *f, const outrider_layer *l, const outrider_layer *next);
 

@@ -58,8 +58,8 @@ typedef struct {
     void (*store)(int32_t type, int64_t kv_heads, int64_t head_dim, const float *x, void *row, float *scales);
     /* See attention.h. */
     void (*attend)(const struct attention_task *task, float *scratch);
-    int64_t (*attend_scratch)(int32_t head_dim); /* floats */
-    void (*merge)(int32_t head_dim, float *result, const float *part);
+    int64_t (*attend_scratch)(int32_t head_dim, int32_t value_dim); /* floats */
+    void (*merge)(int32_t value_dim, float *result, const float *part);
 
     /* See recurrent_kernels.h and recurrent.h. */
     void (*convolve)(int64_t width, int32_t count, const float *const *rows, const float *taps, int64_t stride,

@@ -9,6 +9,8 @@
 /* What reads a layer's normed input may be stored in different ways: one that reads codes, if any does. */
 static const outrider_weight *quantised_of(const outrider_layer *l) {
     const outrider_recurrent *r = l->recurrent;
+    const outrider_latent *t = l->latent;
+    if (t) return is_quantised(&t->kv_a) ? &t->kv_a : t->query_rank ? &t->q_a : &t->q_b;
     if (r) return is_quantised(&r->qkv) ? &r->qkv : is_quantised(&r->z) ? &r->z : is_quantised(&r->a) ? &r->a : &r->b;
     return is_quantised(&l->q) ? &l->q : is_quantised(&l->k) ? &l->k : &l->v;
 }
@@ -192,6 +194,8 @@ void run_layer(forward_ctx *f, const outrider_layer *l, const outrider_layer *ne
     if (l == f->model.whole->layer) run_rows(f, l, rows, norm_for_attention);
     if (l->recurrent)
         run_recurrent(f, l);
+    else if (l->latent)
+        run_latent(f, l);
     else
         run_attention_block(f, l);
     gather_columns(f, f->work.y, rows, &f->model.hidden);

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 16 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 17 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -145,13 +145,31 @@ typedef struct {
     const float *norm;    /* [value_dim] */
 } outrider_recurrent;
 
+/* Attention on latents (multi-head latent attention, DeepSeek-V2), in place of a layer's q, k, v and out.
+ *
+ * A row's latent, [rank], and one key part for all heads, [rotated], are what the cache has of it: head_dim is the sum of
+ * both, and kv_heads 1. A head's query has ``plain`` numbers, and behind them ``rotated`` ones. */
 typedef struct {
-    outrider_weight q, k, v, out; /* unused if the layer is recurrent */
+    outrider_weight q_a;  /* [query_rank, hidden]; unused if query_rank is 0 */
+    outrider_weight q_b;  /* [heads * (plain + rotated), query_rank, or hidden if that is 0] */
+    outrider_weight kv_a; /* [rank + rotated, hidden] */
+    outrider_weight k_b;  /* [heads * rank, plain] */
+    outrider_weight v_b;  /* [heads * value_dim, rank] */
+    outrider_weight out;  /* [hidden, heads * value_dim] */
+    int32_t query_rank, rank, plain, rotated, value_dim; /* rank and value_dim: multiples of 16 */
+    float eps;               /* of the norms of latents */
+    const float *query_norm; /* [query_rank] */
+    const float *norm;       /* [rank] */
+} outrider_latent;
+
+typedef struct {
+    outrider_weight q, k, v, out; /* unused if the layer is recurrent, or attends to latents */
     outrider_mlp mlp;                               /* unused if there are experts */
     outrider_norm_weights attention_norm, mlp_norm; /* of what a block reads */
     outrider_norm_weights attention_output_norm, mlp_output_norm; /* of what it adds */
     const float *q_norm, *k_norm; /* [head_dim], or of all heads together if whole_qk_norm; or NULL */
-    const float *rotations;       /* [positions][2][head_dim / 2]: cosines, then sines; or NULL: nothing is rotated */
+    const float *rotations;       /* [positions][2][head_dim / 2], of latents [positions][2][rotated / 2]: cosines, then
+                                     sines; or NULL: nothing is rotated */
     int32_t window;               /* positions a row looks back at, itself included; 0: all */
     int32_t whole_qk_norm;
     /* A mixture of experts: each row goes through the experts_used that the router likes best, weighted by its softmax;
@@ -164,6 +182,7 @@ typedef struct {
     const outrider_mlp *shared_expert; /* of every row, beside its experts; or NULL */
     const float *shared_expert_gate;   /* [hidden]: its weight is the sigmoid of their product; NULL: 1 */
     const outrider_recurrent *recurrent; /* NULL: the layer attends */
+    const outrider_latent *latent;       /* NULL: to keys and values */
     const float *embedding_norm; /* [hidden], or NULL. With it attention reads the row's embedding, normed by it, and
                                     behind that the normed x: q, k and v have 2 * hidden inputs (EAGLE-3) */
     const float *sinks; /* [heads]: a score of each head that takes part in the softmax and has no value; or NULL */
@@ -244,12 +263,14 @@ typedef struct {
 } outrider_states;
 
 /* Rows of keys and values, [rows, kv_heads, head_dim] for each layer that attends, in order. 8-bit rows have a scale for
- * each head. */
+ * each head. Of latents the value is the beginning of the key: ``values`` are the same pointers as ``keys``, and
+ * value_scales are of that beginning, key_scales of the rest. */
 typedef struct {
     int32_t type;
     int32_t block; /* rows that one entry of a sequence's table stands for */
     int64_t rows;
-    int32_t layers, kv_heads, head_dim, reserved;
+    int32_t layers, kv_heads, head_dim;
+    int32_t value_dim;   /* of latents: the rank; else 0 */
     void *const *keys;   /* [layers] */
     void *const *values; /* [layers] */
     float *const *key_scales, *const *value_scales; /* [layers]: [rows, kv_heads], or NULL */

@@ -92,7 +92,8 @@ static void try_attention(const kernels *k, numbers *n, int type, int32_t head_d
                             .kv_heads = fixed ? 1 : KV_HEADS, .head_dim = head_dim, .keys = &keys, .values = &values,
                             .key_scales = &scales, .value_scales = &scales};
     struct attention_task task = {.cache = &cache, .table = table, .kv_heads = cache.kv_heads,
-                                  .kv_head = cache.kv_heads - 1, .group = GROUP, .head_dim = head_dim, .scale = 0.1f,
+                                  .kv_head = cache.kv_heads - 1, .group = GROUP, .head_dim = head_dim, .value_dim = head_dim,
+                                  .scale = 0.1f,
                                   .cap = type == OUTRIDER_CACHE_I8 ? 5.0f : 0.0f, .rows = ROWS, .range = ranges,
                                   .q_stride = GROUP * DIM, .q = n->q, .last_chunk = 2, .fixed = fixed,
                                   .result = r->attended};

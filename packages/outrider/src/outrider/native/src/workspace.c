@@ -1,4 +1,5 @@
 #include "forward.h"
+#include "latent.h"
 
 #define PAIRS 256 /* of an expert and a row: work enough for any number of threads */
 
@@ -53,6 +54,21 @@ static void take_recurrent_rows(arena *a, workspace *w, const outrider_recurrent
     w->recalled = take(a, rows * values_of(r), sizeof(float));
 }
 
+/* Of codes in groups of 32, each head's by itself. */
+static int64_t codes_of_heads(const outrider_model *m, int64_t inputs) { return m->heads * ((inputs + 31) / 32 * 32); }
+
+/* Returns the most codes of a row. */
+static int64_t take_latent_rows(arena *a, workspace *w, const outrider_model *m, int64_t rows) {
+    const outrider_latent *t = find_latent(m);
+    if (!t) return 0;
+    w->query_latent = take(a, rows * t->query_rank, sizeof(float));
+    w->query_parts = take(a, rows * m->heads * query_of(t), sizeof(float));
+    w->plain = take(a, rows * m->heads * t->plain, sizeof(float));
+    w->outputs = take(a, rows * outputs_of(m, t), sizeof(float));
+    int64_t of_heads = larger(codes_of_heads(m, t->plain), codes_of_heads(m, t->rank));
+    return larger(larger(of_heads, outputs_of(m, t)), t->query_rank);
+}
+
 void take_workspace(arena *a, workspace *w, const local_model *m, const outrider_recurrent *r, int64_t rows,
                     int64_t scored) {
     int64_t d = m->whole->hidden, width = m->queries.all, inner = larger(m->inner.all, m->expert_inner.all);
@@ -70,7 +86,8 @@ void take_workspace(arena *a, workspace *w, const local_model *m, const outrider
     w->values = take(a, rows * m->kv.all, sizeof(float));
     w->gate = take(a, w->pairs * inner, sizeof(float));
     w->up = take(a, w->pairs * inner, sizeof(float));
-    w->codes = take_codes(a, most, larger(larger(wide, width), r ? values_of(r) : 0));
+    int64_t latent = take_latent_rows(a, w, m->whole, rows);
+    w->codes = take_codes(a, most, larger(larger(larger(wide, width), latent), r ? values_of(r) : 0));
     if (r) take_recurrent_rows(a, w, r, rows);
     w->gated = take_codes(a, w->pairs, inner);
     if (experts) take_experts(a, w, experts, rows, d);

@@ -18,6 +18,11 @@ typedef struct {
     float *q, *attended;      /* [rows, heads * head_dim] */
     float *query_gates;       /* [rows, heads, 2, head_dim], of gated layers: queries, and gates of attended */
     float *keys, *values;     /* [rows, kv_heads * head_dim] */
+    /* Of attention on latents, whose q is [rows, heads, rank + rotated], attended [heads, rows, rank]: */
+    float *query_latent;      /* [rows, query_rank] */
+    float *query_parts;       /* [rows, heads, plain + rotated] */
+    float *plain;             /* [heads, rows, plain] */
+    float *outputs;           /* [rows, heads * value_dim] */
     /* Of recurrent layers: */
     float *channels, *mixed;  /* [rows, channels]: before and behind the convolution */
     float *decay, *write;     /* [rows, value_heads] */

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
+from outrider.models.latent import LatentAttention
 
 _MOST_EXPERTS = 1024
 _HEAD = "lm_head.weight"
@@ -65,7 +66,26 @@ def _linear(name: str, rows: int, columns: int, bias: bool) -> dict[str, tuple[i
     return {f"{name}.weight": (rows, columns)} | ({f"{name}.bias": (rows,)} if bias else {})
 
 
+def _latent(config: ModelConfig, sizes: LatentAttention) -> dict[str, tuple[int, ...]]:
+    d, heads, name, queries = config.hidden_size, config.num_heads, "self_attn.", "self_attn.q_proj"
+    shapes = _norm(config, "input_layernorm")
+    if sizes.query_rank:
+        queries = f"{name}q_b_proj"
+        shapes |= _linear(f"{name}q_a_proj", sizes.query_rank, d, config.attention_bias)
+        shapes[f"{name}q_a_layernorm.weight"] = (sizes.query_rank,)
+    shapes |= _linear(queries, heads * sizes.query_dim, sizes.query_rank or d, False)
+    shapes |= _linear(f"{name}kv_a_proj_with_mqa", sizes.row, d, config.attention_bias)
+    shapes |= {
+        f"{name}kv_a_layernorm.weight": (sizes.rank,),
+        f"{name}k_b_proj.weight": (heads * sizes.rank, sizes.plain),
+        f"{name}v_b_proj.weight": (heads * sizes.value_dim, sizes.rank),
+    }
+    return shapes | _linear(f"{name}o_proj", d, heads * sizes.value_dim, config.output_bias)
+
+
 def _attention(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    if config.latent is not None:
+        return _latent(config, config.latent)
     d, head = config.hidden_size, config.head_dim
     q, kv = config.num_heads * head, config.num_kv_heads * head
     shapes = {} if config.norms == "after" else _norm(config, "input_layernorm")

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.models.config import ModelConfig, RecurrentLayers
+from outrider.models.latent import LatentAttention
 from outrider.native.stored import StoredTensor
+from outrider.weights.files.heads import BOTH, rows_of_heads
 from outrider.weights.files.layout import expected_shapes
 from outrider.weights.files.side_by_side import rows_of
 
@@ -38,6 +40,8 @@ class TensorPart:
     """Added to every number."""
     side_by_side: tuple[str, RecurrentLayers] | None = None
     """Arguments of ``rows_of``: the part's rows lie among others in the whole tensor, and ``first`` is 0."""
+    of_heads: tuple[str, int, LatentAttention, bool, bool] | None = None
+    """Arguments of ``rows_of_heads``: the part's rows are those of the whole tensor, and ``first`` is 0."""
     negative_exponential: bool = False
     """Each number x means -e to the power of x."""
 
@@ -46,7 +50,16 @@ class TensorPart:
         """The part's row for each row of the model's tensor; None if they are the same."""
         if self.side_by_side is not None:
             return rows_of(*self.side_by_side)
+        if self.of_heads is not None:
+            return rows_of_heads(*self.of_heads)
         return None if self.pairs is None else pair_order(*self.pairs)
+
+    @property
+    def num_swapped(self) -> int:
+        """Blocks of rows whose rows and columns are to be exchanged: those of a file's rows for keys."""
+        if self.of_heads is None or not self.tensor.endswith(BOTH) or self.of_heads[0] != "k_b_proj":
+            return 0
+        return self.of_heads[1]
 
 
 def find_parts(
@@ -68,14 +81,18 @@ def find_parts(
         own = own_name(name)
         first = files[own][0] if own in files else 0
         files[own] = (first + shape[0], *shape[1:])
-        fused = _side_by_side(name, own, config)
+        fused, of_heads = _side_by_side(name, own, config), _of_heads(name, own, config, interleaved)
+        if of_heads is not None and own.endswith(BOTH):
+            _, heads, sizes, *_ = of_heads
+            files[own] = heads * (sizes.plain + sizes.value_dim), sizes.rank
         parts[name] = TensorPart(
             own,
             shape,
-            0 if fused else first,
-            _pairs(name, config, interleaved),
+            0 if fused or of_heads else first,
+            None if of_heads else _pairs(name, config, interleaved),
             norm_offset if _is_norm(name) else 0.0,
             fused,
+            of_heads,
             negative_exponential=own.endswith(".A_log"),
         )
     experts = config.experts.count if config.experts is not None else 0
@@ -97,6 +114,15 @@ def _side_by_side(name: str, own: str, config: ModelConfig) -> tuple[str, Recurr
     if config.recurrent is None or not own.endswith(("in_proj_qkvz.weight", "in_proj_ba.weight")):
         return None
     return name.removesuffix(".weight").rpartition("in_proj_")[2], config.recurrent
+
+
+def _of_heads(
+    name: str, own: str, config: ModelConfig, interleaved: bool
+) -> tuple[str, int, LatentAttention, bool, bool] | None:
+    if config.latent is None or ".self_attn." not in name or _is_norm(name):
+        return None
+    part = name.rpartition("self_attn.")[2].partition(".")[0]
+    return part, config.num_heads, config.latent, interleaved, own.endswith(BOTH)
 
 
 @lru_cache(maxsize=8)
@@ -144,12 +170,14 @@ def stored_parts(parts: Mapping[str, TensorPart], files: Mapping[str, StoredTens
 def _cut(tensor: StoredTensor, part: TensorPart) -> StoredTensor:
     rows = tensor.shape[0] if len(part.shape) == 1 else math.prod(tensor.shape[:-1])
     size = len(tensor.data) // max(rows, 1)  # bytes of a row: no quantisation block spans two rows
-    count = rows if part.side_by_side else part.shape[0]
+    count = rows if part.side_by_side or part.of_heads else part.shape[0]
+    columns = tensor.shape[-1:] if part.of_heads and len(part.shape) > 1 else part.shape[1:]
     return replace(
         tensor,
-        shape=(count, *part.shape[1:]),
+        shape=(count, *columns),
         data=tensor.data[part.first * size : (part.first + count) * size],
         order=part.order,
+        swapped=part.num_swapped,
         plus=part.plus,
         negative_exponential=part.negative_exponential,
     )
