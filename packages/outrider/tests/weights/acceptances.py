@@ -83,6 +83,10 @@ READ: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("olmo3", {"rope_parameters": {"full_attention": YARN | {"truncate": False}}}),
     ("olmo3", {"rope_parameters": {"full_attention": YARN, "truncate": False}}),
     ("gemma3_text", {"rope_scaling": LINEAR}),
+    ("exaone4", {"layer_types": ["full_attention"] * 2}),
+    ("exaone4", {"layer_types": ["full_attention"] * 2, "sliding_window": None}),
+    ("exaone4", {"layer_types": ABSENT, "sliding_window_pattern": 1}),
+    ("ernie4_5", {"use_bias": False, "rope_theta": 1e3, "rope_parameters": ABSENT}),
     ("t5", {"dense_act_fn": "gelu"}),
 )
 """With these it answers otherwise, and so does Outrider."""

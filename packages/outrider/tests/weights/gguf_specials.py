@@ -28,6 +28,22 @@ _NARROW: Tensors = {
 _WIDE_V: Tensors = {
     f"blk.{i}.attn_{n}.weight": _random(*s) for i in (0, 1) for n, s in (("v", (32, 32)), ("output", (32, 64)))
 }
+_EXAONE4_SHAPES: dict[str, tuple[int, ...]] = {
+    "attn_q": (32, 32), "attn_k": (16, 32), "attn_v": (16, 32), "attn_output": (32, 32),
+    "ffn_gate": (48, 32), "ffn_up": (48, 32), "ffn_down": (32, 48),
+    "attn_q_norm": (8,), "attn_k_norm": (8,), "post_attention_norm": (32,), "post_ffw_norm": (32,),
+}  # fmt: skip
+_EXAONE4_BLOCKS: Tensors = {
+    f"blk.{i}.{n}.weight": _random(*s) * (0.005 if "post" in n else 1)
+    for i in range(2, 64)
+    for n, s in _EXAONE4_SHAPES.items()
+}
+_EXAONE4_KEYS = {
+    "block_count": 64,
+    "attention.sliding_window": 16,
+    "attention.sliding_window_pattern": [True, False] * 32,
+}
+_SEED_OSS_BIASES: Tensors = {f"blk.{i}.attn_{n}.bias": None for i in (0, 1) for n in "qkv"}
 
 Special = tuple[str, dict[str, Any], Tensors]
 SPECIALS: dict[str, Special] = {
@@ -57,6 +73,12 @@ SPECIALS: dict[str, Special] = {
     "another magnitude": ("llama", {"rope.scaling.attn_factor": 1.25}, {}),
     "Llama 3's divisors": ("llama", {"rope.freq_base": 5e5}, {_FREQS: _DIVISORS}),
     "Llama 3's divisors in Granite": ("granite", {"rope.freq_base": 5e5}, {_FREQS: _DIVISORS}),
+    "Llama 3's divisors in EXAONE 4": ("exaone4", {"rope.freq_base": 5e5}, {_FREQS: _DIVISORS}),
+    "EXAONE 4 with 64 blocks": ("exaone4", _EXAONE4_KEYS, _EXAONE4_BLOCKS),
+    "EXAONE 4 with 64 blocks and no word of windows": ("exaone4", {"block_count": 64}, _EXAONE4_BLOCKS),
+    "a window of an EXAONE 4 with few blocks": ("exaone4", {"attention.sliding_window": 16}, {}),
+    "a bias of the output of Seed-OSS": ("seed_oss", {}, {"blk.0.attn_output.bias": _random(32)}),
+    "biases of Seed-OSS missing": ("seed_oss", {}, _SEED_OSS_BIASES),
     "divisors of ones": ("llama", {}, {_FREQS: torch.ones(4)}),
     "divisors of nobody's": ("llama", {}, {_FREQS: torch.tensor([1.0, 1.5, 2.0, 3.0])}),
     "divisors and a factor": ("llama", {"rope.freq_base": 5e5, "rope.scaling.factor": 2.0}, {_FREQS: _DIVISORS}),

@@ -62,6 +62,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "attention_bias": st.booleans(),
     "mlp_bias": st.booleans(),
     "use_bias": st.booleans(),
+    "attention_out_bias": st.booleans(),
     "hidden_act": st.sampled_from(["silu", "gelu", "gelu_pytorch_tanh"]),
     "hidden_activation": st.sampled_from([None, "gelu_pytorch_tanh", "relu"]),
     "norm_epsilon": st.sampled_from([1e-6, 1e-2]),

@@ -49,7 +49,7 @@ _EXPERTS: dict[str, Any] = {
     **{"moe_intermediate_size": 24, "shared_expert_intermediate_size": 16},
 }
 _OWN: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("gemma2", "gemma3_text", "olmo3"), _KINDS),
+    **dict.fromkeys(("gemma2", "gemma3_text", "olmo3", "exaone4"), _KINDS),
     **{family: {"sliding_window": 16} for family in ("mistral", "phi3", "starcoder2")},
     "qwen3_5_text": _DELTA,
     **dict.fromkeys(("qwen3_next", "qwen3_5_moe_text"), _DELTA | _EXPERTS),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from outrider.weights.families.base import Family
+from outrider.weights.families.ernie4_5 import ERNIE4_5
+from outrider.weights.families.exaone4 import EXAONE4
 from outrider.weights.families.gemma import GEMMA, GEMMA2, GEMMA3
 from outrider.weights.families.glm4 import GLM, GLM4
 from outrider.weights.families.granite import GRANITE
@@ -11,6 +13,7 @@ from outrider.weights.families.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from outrider.weights.families.mixture import MIXTRAL, QWEN3_MOE
 from outrider.weights.families.olmo2 import OLMO2, OLMO3
 from outrider.weights.families.phi3 import PHI3
+from outrider.weights.families.seed_oss import SEED_OSS
 from outrider.weights.families.smollm3 import SMOLLM3
 from outrider.weights.families.starcoder2 import STARCODER2
 
@@ -20,6 +23,7 @@ FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
         *(LLAMA, MISTRAL, QWEN2, QWEN3, PHI3, GRANITE, SMOLLM3, OLMO2, OLMO3, STARCODER2, GLM, GLM4),
+        *(SEED_OSS, ERNIE4_5, EXAONE4),
         *(GEMMA, GEMMA2, GEMMA3, MIXTRAL, QWEN3_MOE, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
     )
 }

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from outrider.errors import ModelFormatError
-from outrider.utils.json_files import shown
-from outrider.weights.families.base import num_layers
+from outrider.weights.gguf.dense import DENSE
 from outrider.weights.gguf.header import GGUFHeader
 from outrider.weights.gguf.hybrid import HYBRIDS
 from outrider.weights.gguf.names import GGUFFamily, shortest
+from outrider.weights.gguf.windows import PATTERN, POST_NORMS, read_windows
 
 __all__ = ["GGUF_FAMILIES", "MIXTRAL", "OLMO3"]
-
-_PATTERN = "attention.sliding_window_pattern"
 
 
 def _granite(arch: str, header: GGUFHeader) -> dict[str, Any]:
@@ -56,26 +51,6 @@ def _qwen3moe(arch: str, header: GGUFHeader) -> dict[str, Any]:
     }
 
 
-def _windows(arch: str, header: GGUFHeader, every: int, otherwise: int = 0) -> dict[str, Any]:
-    """The windowed layers: those of a list, or all but every n-th."""
-    layers, window = (
-        num_layers({"num_hidden_layers": header.scalar(f"{arch}.block_count")}),
-        header.scalar(f"{arch}.attention.sliding_window", otherwise),
-    )
-    key = f"{arch}.{_PATTERN}"
-    said = header.metadata.get(key, every)
-    if isinstance(said, list | np.ndarray):
-        windowed = [bool(n) for n in said][:layers] + [False] * (layers - len(said))
-    elif isinstance(said, int) and said >= 0:
-        windowed = [said == 0 or i % said < said - 1 for i in range(layers)]
-    else:
-        raise ModelFormatError(f"{key}={shown(said)} is no number of layers: download the file again")
-    if window == 0:
-        windowed = [False] * layers
-    kinds = ["sliding_attention" if on else "full_attention" for on in windowed]
-    return {"layer_types": kinds, "sliding_window": window}
-
-
 def _gemma(arch: str, header: GGUFHeader, largest: int) -> dict[str, Any]:
     """The scale of attention scores: the head dimension, or in the largest model the hidden size for each head."""
     get = header.scalar
@@ -88,16 +63,15 @@ def _gemma(arch: str, header: GGUFHeader, largest: int) -> dict[str, Any]:
 def _gemma2(arch: str, header: GGUFHeader) -> dict[str, Any]:
     caps = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
     own = {k: shortest(header.scalar(f"{arch}.{k}", cap)) for k, cap in caps.items()}
-    return _gemma(arch, header, 46) | own | _windows(arch, header, 2, 4096)
+    return _gemma(arch, header, 46) | own | read_windows(arch, header, 2, 4096)
 
 
 def _gemma3(arch: str, header: GGUFHeader) -> dict[str, Any]:
     cap = shortest(header.scalar(f"{arch}.final_logit_softcapping")) or None
-    return _gemma(arch, header, 62) | {"final_logit_softcapping": cap} | _windows(arch, header, 6)
+    return _gemma(arch, header, 62) | {"final_logit_softcapping": cap} | read_windows(arch, header, 6)
 
 
-_POST_NORMS = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
-_GEMMA = _POST_NORMS | {"ffn_norm": "pre_feedforward_layernorm"}
+_GEMMA = POST_NORMS | {"ffn_norm": "pre_feedforward_layernorm"}
 _EXPERTS = ("expert_count", "expert_used_count")
 
 GGUF_FAMILIES: dict[str, GGUFFamily] = {
@@ -112,7 +86,7 @@ GGUF_FAMILIES: dict[str, GGUFFamily] = {
         keys=("embedding_scale", "residual_scale", "attention.scale", "logit_scale"),
     ),
     "smollm3": GGUFFamily(family="smollm3", interleaved=True),
-    "olmo2": GGUFFamily(family="olmo2", tensors=_POST_NORMS),
+    "olmo2": GGUFFamily(family="olmo2", tensors=POST_NORMS),
     "starcoder2": GGUFFamily(
         family="starcoder2",
         read=_starcoder2,
@@ -134,27 +108,28 @@ GGUF_FAMILIES: dict[str, GGUFFamily] = {
     "gemma2": GGUFFamily(
         family="gemma2",
         read=_gemma2,
-        keys=("attn_logit_softcapping", "final_logit_softcapping", _PATTERN),
+        keys=("attn_logit_softcapping", "final_logit_softcapping", PATTERN),
         tensors=_GEMMA,
         reads_window=True,
     ),
     "gemma3": GGUFFamily(
         family="gemma3_text",
         read=_gemma3,
-        keys=("final_logit_softcapping", _PATTERN, "rope.freq_base_swa"),
+        keys=("final_logit_softcapping", PATTERN, "rope.freq_base_swa"),
         tensors=_GEMMA,
         reads_window=True,
     ),
     "qwen3moe": GGUFFamily(family="qwen3_moe", read=_qwen3moe, keys=(*_EXPERTS, "expert_feed_forward_length")),
+    **DENSE,
     **HYBRIDS,
 }
 MIXTRAL = GGUFFamily(family="mixtral", interleaved=True, read=_mixtral, keys=_EXPERTS)
 """Files of the architecture ``llama`` that have experts."""
 OLMO3 = GGUFFamily(
     family="olmo3",
-    read=lambda arch, header: _windows(arch, header, 4),
-    keys=(_PATTERN, "rope.freq_base_swa"),
-    tensors=_POST_NORMS,
+    read=lambda arch, header: read_windows(arch, header, 4),
+    keys=(PATTERN, "rope.freq_base_swa"),
+    tensors=POST_NORMS,
     reads_window=True,
 )
 """Files of the architecture ``olmo2`` that have windows."""

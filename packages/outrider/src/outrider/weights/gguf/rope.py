@@ -91,7 +91,7 @@ def _read_divisors(arch: str, header: GGUFHeader, name: str, turned: object) -> 
     return divisors
 
 
-_WITH_TENSORS = {_DIVISORS: ("llama", "granite"), _SHORT: ("phi3",)}
+_WITH_TENSORS = {_DIVISORS: ("llama", "granite", "exaone4"), _SHORT: ("phi3",)}
 
 
 def llama3_divisors(factor: float, theta: float, pairs: int) -> list[float]:

@@ -39,8 +39,8 @@ HARMLESS: Mapping[str, frozenset[str]] = {
     ),
     "the dtype to load in: here dtype is an option, and the file's own by default": frozenset(["dtype", "torch_dtype"]),
     "training only": words(
-        "initializer_range attention_dropout hidden_dropout resid_pdrop embd_pdrop attn_pdrop pretraining_tp "
-        "neftune_noise_alpha gradient_checkpointing use_bfloat16 tf_legacy_loss torchscript"
+        "initializer_range attention_dropout hidden_dropout residual_dropout resid_pdrop embd_pdrop attn_pdrop "
+        "pretraining_tp neftune_noise_alpha gradient_checkpointing use_bfloat16 tf_legacy_loss torchscript"
     ),
     "how transformers runs and what it returns, not what it computes": words(
         "_attn_implementation attn_implementation _attn_implementation_internal _experts_implementation "
