@@ -95,6 +95,8 @@ def stable(name: str) -> list[str]:
     archs = [arch for arch, kind in GGUF_FAMILIES.items() if kind.family == name]
     if name in ("mistral", "mixtral"):
         archs = ["llama"]
+    elif name == "olmo3":
+        archs = ["olmo2"]
     return [f"`{name}`", family.differs, ", ".join(f"`{a}`" for a in archs) or "no"]
 
 
