@@ -42,13 +42,14 @@ _MORE_DRAFTING = "draft-temperature draft-layers lookahead"
 _MACHINE = "draft-dtype kv-cache-dtype device implementation"
 RARE = {
     "generate": f"{_DRAFTING} {_MORE_DRAFTING} prediction image {_MACHINE} "
-    "tensor-parallel-size enable-lora lora-modules max-seq-len min-tokens top-k min-p stop "
+    "tensor-parallel-size enable-lora lora-modules max-seq-len session-dir session-gb min-tokens top-k min-p stop "
     "repetition-penalty presence-penalty frequency-penalty logit-bias ignore-eos logprobs json-object regex choice "
     "grammar beam-width length-penalty",
     "chat": f"{_DRAFTING} {_MACHINE} max-seq-len top-k min-p repetition-penalty",
     "serve": f"{_DRAFTING} {_MORE_DRAFTING} extra-source {_MACHINE} "
     "tensor-parallel-size enable-lora lora-modules max-seq-len max-batched-tokens kv-cache kv-tokens "
-    "prefix-reuse uds served-model-name max-loaded-models model-idle-seconds metrics-key metrics-prefix "
+    "prefix-reuse session-dir session-gb uds served-model-name max-loaded-models model-idle-seconds "
+    "metrics-key metrics-prefix "
     "share-across-keys allow-lossy scheduling-policy cors-origin allowed-host max-body-bytes "
     "request-timeout drain-timeout "
     "stream-interval stream-padding playground log-level log-format log-prompts "

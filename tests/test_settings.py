@@ -8,7 +8,7 @@ from outrider.config import EngineConfig, SpeculationParams
 from outrider_fleet.settings import FleetSettings
 from outrider_server.settings import ServerSettings
 
-MOST = 70
+MOST = 72
 
 
 def test_settings_are_few() -> None:

@@ -26,6 +26,7 @@ from outrider_server.http.context import by_deadline, deadline_of, too_late, unl
 from outrider_server.http.errors import ApiError, invalid, to_json, to_long_json
 from outrider_server.http.logs import log_generation
 from outrider_server.http.stream import OPENAI_EVENTS, Chunk, EventStream, StreamFormat
+from outrider_server.said import Said
 from outrider_server.service import Service
 
 Prompt = list[int] | dict[str, Any]
@@ -98,11 +99,11 @@ class Reservation:
                 code="queue_full",
                 headers={"Retry-After": str(seconds)},
             )
-        self._sequences_of, self._tenant, self._count = service.sequences_of, tenant, count
+        self._sequences_of, self.tenant, self._count = service.sequences_of, tenant, count
         self._sequences_of[tenant] += count
 
     def release(self) -> None:
-        self._sequences_of[self._tenant] -= self._count
+        self._sequences_of[self.tenant] -= self._count
         self._count = 0
 
 
@@ -116,12 +117,14 @@ class Generation:
     id: str
     model: str
     deadline: float = math.inf  # by the event loop's clock
+    slot: int | None = None  # that the caller named, as llama.cpp's clients do
     steps: list[list[StepOutput]] = field(init=False)
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
         self.steps = [[] for _ in self.requests]
         self._began = time.perf_counter()
+        self._keeps_sessions = self.service.engine.llm.sessions is not None
 
     @classmethod
     async def start(
@@ -196,6 +199,9 @@ class Generation:
             self.reservation.release()
             log_generation(self.id, self.requests, prompts=service.settings.log_prompts)
             for request in self.requests:
+                if self._keeps_sessions:
+                    said = Said(request.prefix_keys, request.prefix_salt)
+                    service.said.note(self.reservation.tenant, self.slot, said)
                 service.metrics.finished(request, time.perf_counter() - self._began)
 
     def _measure(self, index: int, count: int, times: list[float]) -> None:

@@ -10,14 +10,16 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from outrider.errors import OutriderError
 from outrider.llm import LLM
+from outrider.sessions import domain_secret
 from outrider.utils.garbage import freeze_gc
 from outrider_server.app import create_app
 from outrider_server.http.context import log_sharing
@@ -49,6 +51,7 @@ def serve(settings: ServerSettings, model: str, **options: Any) -> int:
     listener = listen(settings)
     loaders = {spec.name: partial(LLM, spec.model, **{**options, **spec.options}) for spec in settings.models}
     models = Models.on_demand(settings, loaders) if loaders else Models.of(Service(settings, usual_name(model)))
+    keep_domains(models, options)
     server = UvicornServer(models, listener)
     loading = threading.Thread(target=server.load, args=(model, options), name="outrider-load", daemon=True)
     if loaders:
@@ -56,6 +59,12 @@ def serve(settings: ServerSettings, model: str, **options: Any) -> int:
     else:
         loading.start()
     return run(server, listener, loading.is_alive)
+
+
+def keep_domains(models: Models, options: Mapping[str, Any]) -> None:
+    """Name the callers' domains as before a restart, where ``options`` say that sessions outlive one."""
+    if (folder := options.get("session_dir")) is not None:
+        models.callers.keep(domain_secret(Path(folder)))
 
 
 def run(server: UvicornServer, listener: socket.socket, is_loading: Callable[[], bool] = lambda: False) -> int:

@@ -27,6 +27,7 @@ from outrider_server.fingerprint import fingerprint
 from outrider_server.http.context import Callers
 from outrider_server.http.errors import ApiError, invalid, unavailable
 from outrider_server.http.metrics import Metrics
+from outrider_server.said import LastSaid
 from outrider_server.settings import ServerSettings
 
 PASS_TOKENS = 8  # tokens that cost as much as one pass of the target over one row: weights are read once for all rows
@@ -68,6 +69,7 @@ class Service:
         self.answer_format: AnswerFormat = PLAIN
         self.sequences_of: Counter[str] = Counter()  # by tenant: admitted and not finished (``generation.Reservation``)
         self.executors = executors or Executors()
+        self.said = LastSaid()
         self.metrics.admitted.set_function(lambda: self.sequences)
         self._llm: AsyncLLM | None = None
 

@@ -20,6 +20,7 @@ OPERATIONS = [
     ("POST", "/v1/audio/translations"),
     ("POST", "/completion"),
     ("POST", "/apply-template"),
+    ("POST", "/slots/{slot}"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("POST", "/v1/messages"),

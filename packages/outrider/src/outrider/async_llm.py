@@ -69,6 +69,8 @@ class AsyncLLM:
         kv_cache: CacheName = "contiguous",
         kv_cache_dtype: KVCacheDType = "auto",
         prefix_reuse: bool = True,
+        session_dir: str | None = None,
+        session_gb: float = 16.0,
         kv_tokens: int | None = None,
         max_batch_size: int = 8,
         max_seq_len: int | None = None,

@@ -25,6 +25,7 @@ from outrider.loading import load
 from outrider.models.inputs import EncodedPrompt, has_encoder
 from outrider.output import Output, one_or_all, tokens_per_run
 from outrider.prompts import broadcast_params, conversations, prompts_in, resolve_alias
+from outrider.sessions import SessionStore
 from outrider.utils.progress import work_bar
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class LLM:
         kv_cache: CacheName = "contiguous",
         kv_cache_dtype: KVCacheDType = "auto",
         prefix_reuse: bool = True,
+        session_dir: str | None = None,
+        session_gb: float = 16.0,
         kv_tokens: int | None = None,
         max_batch_size: int = 8,
         max_seq_len: int | None = None,
@@ -142,6 +145,9 @@ class LLM:
             kv_cache_dtype: How keys and values are held: auto (bfloat16, or float32 if dtype is), bfloat16, float32 or
                 int8.
             prefix_reuse: Keep verified tokens of finished requests for later ones that begin alike.
+            session_dir: Folder that keeps conversations beyond their memory and the process: their next turn reads
+                them from there.
+            session_gb: Gigabytes that session_dir may hold; the least recently used conversations make room.
             kv_tokens: Tokens that the paged cache holds.
             max_batch_size: Sequences that run at once.
             max_seq_len: Context length: tokens of one sequence, prompt and output.
@@ -190,6 +196,11 @@ class LLM:
         self.close()
 
     @property
+    def sessions(self) -> SessionStore | None:
+        """What ``session_dir`` keeps."""
+        return self.engine.sessions
+
+    @property
     def closed(self) -> bool:
         return self._closed
 
@@ -202,6 +213,7 @@ class LLM:
             return
         on_cuda = str(self.model.device) != "cpu"
         self._loop.close(self._closed_error())
+        self.engine.close()
         self._closed = True
         for name in _HELD:
             delattr(self, name)

@@ -28,6 +28,7 @@ from outrider.models.inputs import TEXT_ONLY, has_encoder
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.native.context import own_context
 from outrider.native.processor import set_num_threads
+from outrider.sessions import open_sessions
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
 from outrider.utils.memory import read_rate
@@ -125,6 +126,7 @@ def _load(config: EngineConfig, progress: bool, step_cost: Callable[[Model], Ste
         vocab_size=vocab_size,
         cache=cache,
         kv_cache=kv_cache,
+        sessions=open_sessions(config, folder, model),
         max_batched_tokens=config.max_batched_tokens,
         measured=partial(_measured_acceptance, heads),
         step_cost=step_cost,

@@ -99,6 +99,7 @@ class RemoteEngine:
         self._drafters: Sequence[str] = description["drafters"]
         self.count: Callable[[], tuple[EngineStats, int]] = lambda: (EngineStats(), 0)
         """Of all replicas together: their counts, and the tokens that their caches have room for."""
+        self.sessions = None  # the replicas have their own
         self.memory = SimpleNamespace(free_kv_tokens=lambda: self.count()[1])
 
     @property

@@ -27,7 +27,7 @@ from outrider_server.http.listening import listen
 from outrider_server.http.logs import configure
 from outrider_server.model_specs import usual_name
 from outrider_server.models import Models
-from outrider_server.run import UvicornServer, run
+from outrider_server.run import UvicornServer, keep_domains, run
 from outrider_server.service import Service
 from outrider_server.settings import ServerSettings
 
@@ -41,7 +41,9 @@ def serve_fleet(settings: ServerSettings, fleet: FleetSettings, model: str, **op
     prepare(settings, fleet, options)
     listener = listen(settings)
     given = ReplicaOptions(model, options, settings.log_level, settings.log_format, fleet.share_drafts, fleet.traces)
-    return run(FleetServer(settings, fleet, listener, model, Processes(given, fleet.bounds[0])), listener)
+    server = FleetServer(settings, fleet, listener, model, Processes(given, fleet.bounds[0]))
+    keep_domains(server.models, options)
+    return run(server, listener)
 
 
 def prepare(settings: ServerSettings, fleet: FleetSettings, options: dict[str, Any]) -> None:

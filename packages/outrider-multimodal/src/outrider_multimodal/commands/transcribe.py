@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 _FORMATS = ("text", "srt", "vtt", "json")
 
 
-@options_from(SpeculationParams, EngineConfig, but=(*o.MANY_REQUESTS, "prediction", "max_seq_len"))
+_NO_TEXT = ("prediction", "max_seq_len", "session_dir", "session_gb")
+
+
+@options_from(SpeculationParams, EngineConfig, but=(*o.MANY_REQUESTS, *_NO_TEXT))
 def transcribe(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="WAV, or what ffmpeg or soundfile can read.")],
     model: Annotated[

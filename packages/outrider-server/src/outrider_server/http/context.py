@@ -50,6 +50,10 @@ class Callers:
         self._secret = secrets.token_bytes(32)
         self._shared = share_across_keys
 
+    def keep(self, secret: bytes) -> None:
+        """Name domains as another process did with this secret, whose saved sessions are to be found again."""
+        self._secret = secret
+
     def tenant(self, key: bytes) -> str:
         return self._name(b"tenant", key)
 

@@ -15,13 +15,13 @@ from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
 from outrider.errors import InvalidRequestError
 from outrider_server.dialect import Dialect
-from outrider_server.generation import Generation, new_id, respond
+from outrider_server.generation import Generation, respond
 from outrider_server.http.context import tenant_of
 from outrider_server.http.errors import invalid
 from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
 from outrider_server.http.stream import EVENTS, Chunk
-from outrider_server.llama_cpp import info, options
+from outrider_server.llama_cpp import info, options, slots
 from outrider_server.llama_cpp.schema import LlamaCppRequest, LlamaCppResponse, PromptObject
 from outrider_server.models import service_of
 from outrider_server.openai import statistics
@@ -64,10 +64,11 @@ async def _start(service: Service, body: LlamaCppRequest, tenant: str) -> LlamaC
             prompts=len(prompts),
             id_prefix="cmpl",
             model=model,
-            **scheduling(service, body, tenant, cache_salt=new_id("alone") if body.cache_prompt is False else None),
+            **scheduling(service, body, tenant, alone=body.cache_prompt is False),
         )
     except InvalidRequestError as error:
         raise options.renamed(error, body) from None
+    generation.slot = body.id_slot if body.id_slot is not None and body.id_slot >= 0 else None
     return LlamaCppResponseBuilder(service, generation, body, params, max_tokens)
 
 
@@ -196,4 +197,4 @@ def _truncated(request: EngineRequest, max_tokens: int | None) -> bool:
     return request.finish_reason == "length" and (max_tokens is None or made < max_tokens)
 
 
-dialect = Dialect((router, info.router))
+dialect = Dialect((router, info.router, slots.router))

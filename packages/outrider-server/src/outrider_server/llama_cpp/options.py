@@ -20,7 +20,7 @@ SAMPLERS = ("penalties", "temperature", "top_k", "top_p", "min_p")
 UNSUPPORTED_OFF = {
     "typical_p": 1.0, "dynatemp_range": 0.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "dry_multiplier": 0.0,
     "mirostat": 0, "adaptive_target": -1.0, "min_keep": 0, "repeat_last_n": -1, "n_indent": 0, "t_max_predict_ms": 0,
-    "n_cache_reuse": 0, "id_slot": -1, "lora": [], "return_progress": False, "post_sampling_probs": False,
+    "n_cache_reuse": 0, "lora": [], "return_progress": False, "post_sampling_probs": False,
     "backend_sampling": False, "n_min": 0, "p_min": 0.0,
 }  # fmt: skip
 """Options that nothing here does, and the value that asks for nothing."""

@@ -69,7 +69,7 @@ class LlamaCppRequest(GenerationRequest):
     n_indent: int | None = None
     t_max_predict_ms: int | None = None
     n_cache_reuse: int | None = None
-    id_slot: int | None = None
+    id_slot: int | None = Field(None, ge=-1, description="A name for what is saved by it; places are not chosen.")
     lora: List[Any] | None = Field(None, max_length=64)
     return_progress: bool | None = None
     post_sampling_probs: bool | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.config.adapters import LoRARequest
 from outrider.config.options import draft_of_method
 from outrider.config.structured import KINDS, StructuredOutput
+from outrider.engine.request import ALONE
 from outrider.errors import ConfigError, InvalidRequestError
 from outrider_server.http.errors import invalid
 from outrider_server.openai.schema.base import GenerationRequest, PredictedOutput, SamplingRequest
@@ -123,16 +125,13 @@ def _with_prediction(
     return replace(chosen, prediction=text, draft=chosen.draft if named else "prediction")
 
 
-def scheduling(
-    service: Service, body: GenerationRequest, tenant: str, *, cache_salt: str | None = None
-) -> dict[str, Any]:
-    """When the request runs, and with whom it shares; ``cache_salt`` in place of the request's own.
+def scheduling(service: Service, body: GenerationRequest, tenant: str, *, alone: bool = False) -> dict[str, Any]:
+    """When the request runs, and with whom it shares: ``alone`` with nobody, itself included.
 
     Raises ApiError if it sets a priority, and callers here may not.
     """
     check_priority(service, body.priority)
-    salt = body.cache_salt or "" if cache_salt is None else cache_salt
-    domain = service.callers.domain(tenant, salt)
+    domain = ALONE + secrets.token_hex(16) if alone else service.callers.domain(tenant, body.cache_salt or "")
     adapter = adapter_of(service, body.model)
     return {"priority": body.priority or 0, "cache_salt": domain, "tenant": tenant, "lora_request": adapter}
 

@@ -25,7 +25,7 @@ def chain_digests(tokens: Sequence[int], block_size: int, salt: str = "") -> lis
     digests: list[Digest] = []
     previous = hashlib.blake2b(salt.encode(), digest_size=16).digest()
     for end in range(block_size, len(tokens) + 1, block_size):
-        block = b"".join(map(_key_bytes, tokens[end - block_size : end]))
+        block = b"".join(map(key_bytes, tokens[end - block_size : end]))
         previous = hashlib.blake2b(previous + block, digest_size=16).digest()
         digests.append(previous)
     return digests
@@ -36,13 +36,13 @@ def prefix_digests(tokens: Sequence[int], lengths: Sequence[int], salt: str = ""
     digests: list[Digest] = []
     seen, at = hashlib.blake2b(hashlib.blake2b(salt.encode(), digest_size=16).digest(), digest_size=16), 0
     for length in lengths:
-        seen.update(b"".join(map(_key_bytes, tokens[at:length])))
+        seen.update(b"".join(map(key_bytes, tokens[at:length])))
         digests.append(seen.digest())
         at = length
     return digests
 
 
-def _key_bytes(key: int) -> bytes:
+def key_bytes(key: int) -> bytes:
     """Bytes of a token's id or of an image position's larger key; no two sequences of keys have the same bytes."""
     return key.to_bytes(4, "little") if key < _LARGE else _MARK + key.to_bytes(40, "little")
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from outrider.cache.checkpoints import Checkpoint, Checkpoints
-from outrider.cache.pool import Pool, Rows
+from outrider.cache.pool import Pool
 from outrider.cache.protocol import KVCache
+from outrider.cache.rows import row_numbers
 from outrider.cache.states import RecurrentStates
 
 
@@ -48,7 +49,7 @@ class HybridCache:
             if not self.rows.can_extend(slot, length - held):
                 return False
             self.rows.extend(slot, length - held)
-            targets, first = self._row_numbers(slot, held, length), held - checkpoint.first
+            targets, first = row_numbers(self, slot, held, length), held - checkpoint.first
             self.pool.write_rows(targets, [part[first : first + length - held] for part in checkpoint.rows])
         self.rows.truncate_to(slot, length)
         self.checkpoints.load(checkpoint, self.states, slot, length)
@@ -57,13 +58,8 @@ class HybridCache:
     def save_state(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
         """Copy the slot's state, whose rows hold these verified ``tokens``, for later sequences."""
         first = self.states.settled(slot) // self._block * self._block
-        rows = self.pool.read_rows(self._row_numbers(slot, first, len(tokens)))
+        rows = self.pool.read_rows(row_numbers(self, slot, first, len(tokens)))
         self.checkpoints.save(self.states, slot, tokens, salt, first, rows)
-
-    def _row_numbers(self, slot: int, start: int, end: int) -> Rows:
-        """The pool's rows of positions ``start`` to ``end``."""
-        block, table = self.pool.block, self.rows.table(slot, end)
-        return self.pool.index([table[at // block] * block + at % block for at in range(start, end)])
 
     def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
         self.rows.publish_prefix(slot, tokens, salt)

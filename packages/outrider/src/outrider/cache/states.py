@@ -168,6 +168,27 @@ class RecurrentStates:
         for own, other in zip(self.updates, source.updates, strict=True):
             own[row, :pending] = other[source_row, :pending]
 
+    @property
+    def state_shapes(self) -> list[tuple[tuple[int, ...], Any]]:
+        """Shape and dtype of each array that ``state_of`` gives."""
+        inputs = [(self._history, *each.shape[2:]) for each in self.inputs]
+        shapes = [*(each.shape[1:] for each in self.state), *inputs]
+        return [(tuple(shape), np.float32) for shape in shapes]
+
+    def state_of(self, slot: int) -> list[NDArray[np.float32]]:
+        """A copy of a slot's state of its settled rows."""
+        row = self._rows[slot]
+        return [each[row].copy() for each in self.state] + [each[row, : self._history].copy() for each in self.inputs]
+
+    def load_state(self, slot: int, arrays: Sequence[NDArray[np.float32]], length: int) -> None:
+        """Give a slot the state that ``state_of`` gave of ``length`` rows."""
+        row, layers = self._rows[slot], self.shape.layers
+        for own, other in zip(self.state, arrays[:layers], strict=True):
+            own[row] = other
+        for own, other in zip(self.inputs, arrays[layers:], strict=True):
+            own[row, : self._history] = other
+        self._settled[slot] = length
+
     def is_finite(self, row: int, pending: int) -> bool:
         """Whether a place's state and its first ``pending`` entries are finite numbers."""
         held: list[Any] = [state[row] for state in self.state]

@@ -9,7 +9,7 @@ from typing import Literal
 from outrider.config import aliases
 from outrider.config.adapters import parse_lora_modules
 from outrider.config.combination import AUTO, check_known, is_custom, parse
-from outrider.config.fields import checks_names, is_int, short_repr
+from outrider.config.fields import checks_names, is_finite, is_int, short_repr
 from outrider.config.sources import head_sources, source_record
 from outrider.config.speculation import SpeculationParams
 from outrider.errors import ConfigError
@@ -143,6 +143,13 @@ class EngineConfig:
     """
     prefix_reuse: bool = True
     """Keep verified tokens of finished requests for later ones that begin alike."""
+    session_dir: str | None = None
+    """Folder that keeps conversations beyond their memory and the process: their next turn reads them from there.
+
+    It holds their token ids, unencrypted, for this user alone. Needs the native library.
+    """
+    session_gb: float = 16.0
+    """Gigabytes that session_dir may hold; the least recently used conversations make room."""
     kv_tokens: int | None = None
     """Tokens that the paged cache holds.
 
@@ -167,6 +174,10 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and (not is_int(value) or value < 1):
                 raise ConfigError(f"{name}={value!r} is not valid: use at least 1, or leave it out")
+        if not is_finite(self.session_gb) or self.session_gb <= 0:
+            raise ConfigError(f"session_gb={self.session_gb!r} is not valid: use a number above 0")
+        if self.session_dir is not None and not self.prefix_reuse:
+            raise ConfigError(f"session_dir={self.session_dir!r} is not used with prefix_reuse=False: leave one out")
         if self.kv_cache not in CACHES:
             raise ConfigError(unknown("kv_cache", self.kv_cache, CACHES))
         if self.max_batched_tokens < self.max_batch_size:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from outrider.cache.protocol import CacheSpec, KVCache
+from outrider.cache.sessions import SessionStore
 from outrider.drafters.api import Drafter
 from outrider.drafters.cost import DraftingCost
 from outrider.engine.decode_method import DecodeMethod, EngineParts
@@ -41,6 +42,7 @@ class Engine:
         vocab_size: int,
         cache: CacheSpec,
         kv_cache: KVCache | None = None,
+        sessions: SessionStore | None = None,
         max_batched_tokens: int = 1024,
         measured: Measured = nothing_measured,
         step_cost: Callable[[Model], StepCost] = calibrate,
@@ -50,6 +52,7 @@ class Engine:
         """``vocab_size``: ids with a meaning; columns of the model's head beyond it are padding.
 
         ``kv_cache`` is made as ``cache`` says, unless it is given because a draft source works in it too.
+        ``sessions``: where rows are kept that outlive their memory.
         ``measured``: the acceptance of draft sources, as measured beforehand.
         ``step_cost``: what steps of the model cost, asked when the first adaptive request drafts; by default it times
         passes for a second.
@@ -68,7 +71,8 @@ class Engine:
         )
         self._clock, self._pace = clock, Pace()
         self._drafting = Drafting(drafters, self.vocab_size, self._policy, clock)
-        self.memory = CacheMemory(self.cache, lambda: self._drafting.isolated.caches, self._eos)
+        self.sessions = sessions
+        self.memory = CacheMemory(self.cache, lambda: self._drafting.isolated.caches, self._eos, sessions)
         self._parts = EngineParts(
             self.memory, self._drafting, self.stats, model.config, self._eos, self.vocab_size, self._policy.pass_seconds
         )
@@ -116,6 +120,11 @@ class Engine:
         if request is not None and request.slot is not None:
             self.memory.evict(request)
             self._finish_drafts(request)
+
+    def close(self) -> None:
+        """Write what sessions have not written yet."""
+        if self.sessions is not None:
+            self.sessions.close()
 
     @property
     def busy(self) -> bool:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Sequence
 
 from outrider.cache.hybrid import HybridCache
 from outrider.cache.protocol import KVCache
+from outrider.cache.sessions import SessionStore
 from outrider.engine.read_plan import ReadPlan
 from outrider.engine.request import Request
+from outrider.engine.sessions import Sessions
 
 
 class CacheMemory:
@@ -18,16 +20,22 @@ class CacheMemory:
     """
 
     def __init__(
-        self, target: KVCache, draft_caches: Callable[[], Sequence[KVCache]], message_ends: Collection[int] = ()
+        self,
+        target: KVCache,
+        draft_caches: Callable[[], Sequence[KVCache]],
+        message_ends: Collection[int] = (),
+        sessions: SessionStore | None = None,
     ) -> None:
         """
         Args:
             draft_caches: the current caches of draft models, which are loaded on first use.
             message_ends: tokens that end a message; recurrent states are copied after them.
+            sessions: where rows are kept that outlive their memory.
         """
         self.target, self._draft_caches = target, draft_caches
         self._hybrid = target if isinstance(target, HybridCache) else None
         self._message_ends = frozenset(message_ends)
+        self._sessions = Sessions(sessions, target) if sessions is not None else None
 
     def caches(self) -> list[KVCache]:
         """The target's cache, then the draft models'."""
@@ -49,6 +57,8 @@ class CacheMemory:
         reads_all = request.prompt_report.wants_logprobs or request.prompt_report.wants_embedding
         reusable = () if reads_all else request.prefix_keys  # cached rows have neither logits nor hidden states
         request.slot = self.target.allocate(reusable, request.prefix_salt)
+        if self._sessions is not None and reusable:
+            self._sessions.restore(request.slot, reusable, request.prefix_salt)
         request.num_computed_tokens = start = self.target.length(request.slot)
         if self._hybrid is not None:
             request.read_plan = ReadPlan(request.tokens, start, self._message_ends, self._hybrid.states.pending)
@@ -99,6 +109,9 @@ class CacheMemory:
         else:
             self._publish(request, request.slot)
             self._save_state(request, request.slot)
+            if self._sessions is not None and not (request.prompt_report.wants_embedding or request.is_alone):
+                tokens = request.prefix_keys[: request.num_computed_tokens]
+                self._sessions.save(request.slot, tokens, request.prefix_salt)
         self.target.free(request.slot)
         request.slot, request.num_computed_tokens = None, 0
 
@@ -131,3 +144,5 @@ class CacheMemory:
             plan.saved = settled
             tokens = request.prefix_keys[: request.num_computed_tokens]
             self._hybrid.save_state(slot, tokens, request.prefix_salt)
+            if self._sessions is not None and not request.is_alone:
+                self._sessions.save_state(slot, tokens, request.prefix_salt)

@@ -21,6 +21,7 @@ from outrider.verify.noise import Noise, fresh_seed
 from outrider.verify.verifiers import make_verifier
 from outrider.verify.verifiers.base import DraftSampler, Verifier
 
+ALONE = "alone-"  # begins the ``cache_salt`` of a request with whose rows no later one begins
 PROMPT_LOGITS_COST = 4  # budget of a prompt token whose logits are requested
 
 Origin = Literal["target", "accepted", "recovered", "bonus"]
@@ -123,6 +124,11 @@ class Request:
         An input's digest contains no NUL, so the first NUL separates it from the caller's salt.
         """
         return f"{self.input.digest}\0{self.cache_salt}"
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no later request can share its rows."""
+        return self.cache_salt.startswith(ALONE)
 
     @property
     def prefix_keys(self) -> Sequence[int]:

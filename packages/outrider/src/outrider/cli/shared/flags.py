@@ -61,13 +61,14 @@ CORE = FlagTable(
         "Sampling": "max_tokens temperature top_p top_k min_p seed stop min_tokens repetition_penalty "
         "presence_penalty frequency_penalty logit_bias ignore_eos logprobs beam_width length_penalty",
         "Model and machine": "dtype draft_dtype kv_cache_dtype device threads implementation tensor_parallel_size "
-        "max_seq_len kv_cache kv_tokens prefix_reuse enable_lora lora_modules max_batch_size max_batched_tokens",
+        "max_seq_len kv_cache kv_tokens prefix_reuse session_dir session_gb "
+        "enable_lora lora_modules max_batch_size max_batched_tokens",
     },
     rare="heads tree tree_nodes verifier draft_temperature prediction lenience posterior_threshold "
     "lookahead draft_layers draft_table datastore extra_sources stop "
     "top_k min_p min_tokens repetition_penalty presence_penalty frequency_penalty logit_bias ignore_eos logprobs "
     "beam_width length_penalty enable_lora lora_modules draft_dtype kv_cache_dtype device implementation "
-    "tensor_parallel_size max_seq_len kv_cache kv_tokens prefix_reuse max_batched_tokens",
+    "tensor_parallel_size max_seq_len kv_cache kv_tokens prefix_reuse session_dir session_gb max_batched_tokens",
     shown={
         "draft": "auto",
         "draft_layers": "a third",

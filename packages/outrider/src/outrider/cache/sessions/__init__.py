@@ -1,0 +1,5 @@
+"""Rows of a cache in a folder, where they outlive their memory and the process."""
+
+from outrider.cache.sessions.store import SessionStore
+
+__all__ = ["SessionStore"]

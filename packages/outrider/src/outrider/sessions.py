@@ -1,0 +1,94 @@
+"""Opens the folder of saved sessions for a model: ``EngineConfig.session_dir``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from outrider.cache import CacheSpec
+from outrider.cache.sessions import SessionStore
+from outrider.config.engine import EngineConfig
+from outrider.errors import ConfigError, ModelFormatError
+from outrider.models.base import LoadedModel
+from outrider.models.batch import ForwardBatch, Span
+from outrider.models.native_llama import NativeLlamaModel
+from outrider.native.library import ABI
+from outrider.utils.json_files import read_json_object
+from outrider.weights.hub.checksums import large_file_digest
+from outrider.weights.hub.manifest import MANIFEST
+
+__all__ = ["SessionStore", "domain_secret", "open_sessions"]
+
+_PROBE = 24  # tokens
+_WEIGHTS = (".safetensors", ".gguf", ".bin")
+
+
+def open_sessions(config: EngineConfig, folder: Path, model: LoadedModel) -> SessionStore | None:
+    """The store that ``config`` asks for; None if it asks for none.
+
+    Raises ConfigError if the folder cannot be written, or the model's rows cannot be saved.
+    """
+    if config.session_dir is None:
+        return None
+    if not isinstance(model, NativeLlamaModel) or config.tensor_parallel_size > 1:
+        raise ConfigError(f"session_dir={config.session_dir!r} needs one process of the native library: leave it out")
+    return SessionStore(Path(config.session_dir).expanduser(), _identity(folder, model), int(config.session_gb * 1e9))
+
+
+def domain_secret(folder: Path) -> bytes:
+    """The secret by which a server names the domains of its callers, for as long as their sessions last.
+
+    Raises ConfigError if the folder cannot be written.
+    """
+    path = folder.expanduser() / "secret"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with suppress(FileExistsError), open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(32))
+        secret = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"session_dir={str(folder)!r} cannot be written: {error.strerror or error}") from None
+    if len(secret) != 32:
+        raise ConfigError(f"{path} is damaged: remove it, and sessions begin anew")
+    return secret
+
+
+def _identity(folder: Path, model: NativeLlamaModel) -> str:
+    """A digest of all that the bits of a row depend on: weights, precision, and how the library computes.
+
+    The last is told by the rows of a few tokens, whose bits are the same on every instruction set.
+    """
+    facts = [
+        version("outrider-core"),
+        ABI,
+        repr(model.config),
+        model.precision,
+        str(model.cache_dtype),
+        _weights_digest(folder),
+    ]
+    digest = hashlib.blake2b(json.dumps(facts).encode(), digest_size=32)
+    count = min(_PROBE, model.config.max_seq_len)
+    cache = model.new_cache(CacheSpec(max_seq_len=count, prefix_reuse=False))
+    slot = cache.allocate()
+    cache.extend(slot, count)
+    tokens = [7 * i % model.config.vocab_size for i in range(count)]
+    model.forward(ForwardBatch(tokens, range(count), (Span(slot, 0, count),), None), cache)
+    for array in cache.pool.arrays:
+        digest.update(array[:count].tobytes())
+    return digest.hexdigest()
+
+
+def _weights_digest(folder: Path) -> list[Any]:
+    """Digests of a model's files of weights: the manifest's, or those of all their bytes."""
+    try:
+        files = read_json_object(folder / MANIFEST)["files"]
+        return [[name, files[name]] for name in sorted(files) if name.endswith(_WEIGHTS)]
+    except (ModelFormatError, OSError, KeyError, TypeError):
+        found = sorted(path for path in folder.iterdir() if path.suffix in _WEIGHTS)
+        return [[path.name, large_file_digest(path)] for path in found]
