@@ -21,13 +21,14 @@ from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from outrider.native.library import library
 from outrider.weights.families import FAMILIES
+from outrider.weights.families.elsewhere import NATIVE_ONLY
 from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.families import GGUF_FAMILIES
 from outrider_torch.models.llama import LlamaModel
 from outrider_torch.models.stored import torch_tensors
 from tests import small_models
 from tests.families import MEMBERS, VOCAB, build
-from tests.weights import hybrids
+from tests.weights import gemma4s, hybrids
 
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 BEGIN, END = "<!-- families: made by python -m tests.family_table --write -->", "<!-- end of families -->"
@@ -58,6 +59,7 @@ def members() -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {name: [] for name in FAMILIES}
     makers = [*test_parity.FAMILIES.values(), *((lambda name=name: build(name)) for name in MEMBERS)]
     makers += [partial(hybrids.build, arch) for arch in hybrids.CASES]
+    makers += [partial(gemma4s.build, case) for case in gemma4s.CASES]
     for make in makers:
         model = make()
         found[model.config.model_type].append(model)
@@ -76,7 +78,7 @@ def difference(theirs: Any) -> tuple[float, float]:
         config, tensors = checkpoint.config, torch_tensors(checkpoint)
         wanted = theirs(torch.tensor([tokens])).logits[0]
         models: list[LoadedModel] = []
-        if config.recurrent is None:
+        if config.family not in NATIVE_ONLY:
             models.append(LlamaModel(config, tensors, dtype=torch.float32))
         if library() is not None:
             models.append(make_model(config, checkpoint.stored, dtype="float32"))
@@ -86,7 +88,7 @@ def difference(theirs: Any) -> tuple[float, float]:
             cache = model.new_cache(kv)
             ours = torch.as_tensor(small_models.feed(model, cache, (cache.allocate(), tokens))[0]).float()
             found.append(float((ours - wanted).abs().max() / wanted.abs().max()))
-    return (found[0] if config.recurrent is None else math.nan), (found[-1] if found else math.nan)
+    return (found[0] if config.family not in NATIVE_ONLY else math.nan), (found[-1] if found else math.nan)
 
 
 def stable(name: str) -> list[str]:

@@ -23,6 +23,7 @@ from tests.weights.transformers_reference import ABSENT, Files, saved
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4}
 LINEAR = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
 BOTH = ["full_attention", "sliding_attention"]
+_PROPORTIONAL = {"rope_type": "proportional", "rope_theta": 1e4}
 _LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "rope_theta": 1e4, "original_max_position_embeddings": 32}
 _LONG = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 64, "factor": 2.0}
 
@@ -166,6 +167,15 @@ OTHERS: tuple[Refusal, ...] = (
     _config("qwen3_next", mlp_only_layers=3),
     _config("qwen3_5_text", model_type="qwen3_5", text_config=3),
     _config("qwen3_5_text", model_type="qwen3_5", text_config={"model_type": "llama"}),
+    _config("gemma4_text", rope_parameters=dict.fromkeys(BOTH, _PROPORTIONAL | {"partial_rotary_factor": 1.5})),
+    _config("gemma4_text", layer_types=["full_attention"] * 2),
+    _config("gemma4_text", per_layer_config={"1": {"head_dim": 15}}),
+    _config("gemma4_text", vocab_size_per_layer_input=20),
+    _config("gemma4_text", per_layer_config=3),
+    _config("gemma4_text", per_layer_config={"0": {"head_dim": 16}}),
+    _config("gemma4_text", per_layer_config={"1": {"hidden_size": 8}}),
+    _config("gemma4_text", num_kv_shared_layers=2),
+    _config("gemma4_text", enable_moe_block=True, num_experts=2, top_k_experts=3, moe_intermediate_size=8),
     # Tensors
     _tensor("llama", _Q, ABSENT),
     _tensor("llama", _Q, torch.ones(7, 7)),

@@ -98,6 +98,13 @@ def small(family: str) -> dict[str, Any]:
     raw |= {"max_position_embeddings": 128} | ({"head_dim": 8} if "head_dim" in FAMILIES[family].defaults else {})
     if family in ("mixtral", "qwen3_moe"):
         raw |= {"num_local_experts" if family == "mixtral" else "num_experts": 5, "num_experts_per_tok": 2}
+    if family == "gemma4_text":
+        raw |= {
+            "global_head_dim": 16,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": raw["vocab_size"],
+        }
+        raw |= {"layer_types": ["sliding_attention", "full_attention"]}
     if family in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"):
         raw |= {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8}
         raw |= {"linear_value_head_dim": 8, "layer_types": ["linear_attention", "full_attention"]}

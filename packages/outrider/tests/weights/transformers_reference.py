@@ -51,6 +51,10 @@ _EXPERTS: dict[str, Any] = {
 _OWN: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("gemma2", "gemma3_text", "olmo3", "exaone4"), _KINDS),
     **{family: {"sliding_window": 16} for family in ("mistral", "phi3", "starcoder2")},
+    "gemma4_text": _KINDS
+    | {
+        **{"global_head_dim": 16, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCAB},
+    },
     "qwen3_5_text": _DELTA,
     **dict.fromkeys(("qwen3_next", "qwen3_5_moe_text"), _DELTA | _EXPERTS),
     "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2},

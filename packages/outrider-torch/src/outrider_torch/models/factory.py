@@ -30,8 +30,9 @@ def make_torch_model(
     why: str,
 ) -> LlamaModel:
     """As ``make_model``. ``why``: the reason why the native library does not run the model."""
-    if config.recurrent is not None or config.gated_attention or config.latent is not None:
+    if any((config.recurrent, config.gated_attention, config.latent, config.gemma4)):
         layers = "recurrent layers" if config.latent is None else "attention on latents"
+        layers = layers if config.gemma4 is None else "heads by layer"
         raise ConfigError(
             f"{config.family} has {layers}, which only the native library computes, {why}: use the CPU, or "
             "implementation='transformers'"

@@ -25,17 +25,25 @@ def make_cache(
     dtype: DType,
     device: Any = "cpu",
     states: StateShape | None = None,
+    heads: tuple[tuple[int, int], ...] = (),
 ) -> KVCache:
     """A cache as ``spec`` describes it, with a model's dimensions. Raises CapacityError if memory is short.
 
     Args:
-        layers: layers with attention.
+        layers: layers with keys and values of their own.
         value_dim: numbers at the beginning of a key that are its value; 0: values are apart.
+        heads: key heads and dimensions of each layer, where they differ.
         dtype: a name for NumPy arrays, which the native library reads; a dtype of torch for tensors.
         states: the recurrent layers; None: the model has none.
     """
     shape = RowShape(
-        layers=layers, kv_heads=kv_heads, head_dim=head_dim, value_dim=value_dim, dtype=dtype, device=device
+        layers=layers,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        value_dim=value_dim,
+        dtype=dtype,
+        device=device,
+        heads=heads,
     )
     if states is None:
         return ContiguousCache(spec, shape) if spec.kind == "contiguous" else _paged(spec, shape)

@@ -37,6 +37,12 @@ class RowShape:
     value_dim: int = 0  # numbers at the beginning of a key that are its value; 0: values are apart
     dtype: DType
     device: Any = "cpu"  # of a backend's tensors
+    heads: tuple[tuple[int, int], ...] = ()  # key heads and dimensions of each layer; empty: all layers are alike
+
+    @property
+    def each(self) -> Sequence[tuple[int, int]]:
+        """Key heads and dimensions of each layer."""
+        return self.heads or [(self.kv_heads, self.head_dim)] * self.layers
 
 
 class PoolObserver(Protocol):
@@ -79,12 +85,13 @@ class Pool:
     def make(cls, rows: int, shape: RowShape, *, block: int, filler: int, spare: int) -> Self:
         """Rows of zeros. Raises ``RuntimeError`` or ``MemoryError`` if memory is short."""
 
-        def arrays(dtype: DType, *sizes: int) -> list[Any]:
-            return [cls.zeros((rows, *sizes), dtype, shape.device) for _ in range(shape.layers)]
+        def arrays(dtype: DType, sizes: Sequence[tuple[int, ...]]) -> list[Any]:
+            return [cls.zeros((rows, *size), dtype, shape.device) for size in sizes]
 
-        heads, dtype, scales = shape.kv_heads, shape.dtype, "int8" in str(shape.dtype)
-        k = arrays(dtype, heads, shape.head_dim)
-        v = [] if shape.value_dim else arrays(dtype, heads, shape.head_dim)
+        dtype, heads = shape.dtype, [size[:1] for size in shape.each]
+        k = arrays(dtype, shape.each)
+        v = [] if shape.value_dim else arrays(dtype, shape.each)
+        scales = "int8" in str(dtype)
         k_scales, v_scales = (arrays(cls.scale_dtype, heads) if scales else [] for _ in range(2))
         return cls(k, v, block, filler, spare, dtype, k_scales, v_scales, shape.value_dim)
 
@@ -160,11 +167,20 @@ def itemsize(dtype: DType) -> int:
     return _NUMPY[dtype].itemsize if isinstance(dtype, str) else int(dtype.itemsize)
 
 
-def token_bytes(*, layers: int, kv_heads: int, head_dim: int, value_dim: int = 0, dtype: DType) -> int:
+def token_bytes(
+    *,
+    layers: int,
+    kv_heads: int,
+    head_dim: int,
+    value_dim: int = 0,
+    dtype: DType,
+    heads: Sequence[tuple[int, int]] = (),
+) -> int:
     """Bytes of one token's keys and values in all layers, scales included; see ``RowShape``."""
     scale = itemsize("float32") if "int8" in str(dtype) else 0
-    numbers = head_dim if value_dim else 2 * head_dim
-    return layers * kv_heads * (numbers * itemsize(dtype) + 2 * scale)
+    parts = 1 if value_dim else 2
+    sizes = heads or [(kv_heads, head_dim)] * layers
+    return sum(each * (parts * size * itemsize(dtype) + 2 * scale) for each, size in sizes)
 
 
 def _numbers(rows: Rows) -> Sequence[int]:

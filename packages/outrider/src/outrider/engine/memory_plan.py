@@ -91,14 +91,14 @@ def available_bytes(device: Any) -> int:
 
 
 def row_bytes(model: LoadedModel) -> int:
-    """The cache bytes of one token: keys and values of every layer with attention."""
+    """The cache bytes of one token: keys and values of every layer that has its own."""
     return config_row_bytes(model.config, model.cache_dtype)
 
 
 def config_row_bytes(c: ModelConfig, cache_dtype: Any) -> int:
     """The same, of a model of this configuration with keys and values of this type."""
     sizes = {"kv_heads": c.num_kv_heads, "head_dim": c.head_dim, "value_dim": c.value_dim}
-    return token_bytes(layers=len(c.attention_layers), **sizes, dtype=cache_dtype)
+    return token_bytes(layers=len(c.cache_layers), **sizes, heads=c.cache_heads, dtype=cache_dtype)
 
 
 def _activation_bytes(target: LoadedModel, config: EngineConfig) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from outrider.cache.states import StateShape
 from outrider.models.clamped import ClampedSwiGLU
+from outrider.models.gemma4 import Gemma4
 from outrider.models.latent import LatentAttention
 
 
@@ -21,6 +22,7 @@ class Experts:
     normalised: bool  # the weights of a token's experts sum to 1
     layers: tuple[bool, ...] = ()  # for each layer, whether it has experts; empty: all
     shared_size: int = 0  # intermediate size of an expert that every token is computed by, times a sigmoid; 0: none
+    beside: bool = False  # layers have an MLP too, and the experts beside it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +103,8 @@ class ModelConfig:
     experts: Experts | None = None
     residual_scale: float = 1.0  # factor of the outputs of attention and MLP
 
+    gemma4: Gemma4 | None = None
+
     # Before and after the layers
     embedding_scale: float = 1.0
     logit_scale: float = 1.0
@@ -179,6 +183,39 @@ class ModelConfig:
         """Whether a layer keeps a state in place of attention."""
         return self.recurrent is not None and self.recurrent.layers[layer]
 
+    def head_dim_of(self, layer: int) -> int:
+        """The dimensions of a layer's heads."""
+        full = self.gemma4 is not None and self.window(layer) is None
+        return self.gemma4.full_head_dim if self.gemma4 is not None and full else self.head_dim
+
+    def kv_heads_of(self, layer: int) -> int:
+        """The key heads of a layer."""
+        full = self.gemma4 is not None and self.window(layer) is None
+        return self.gemma4.full_kv_heads if self.gemma4 is not None and full else self.num_kv_heads
+
+    def inner_of(self, layer: int) -> int:
+        """The intermediate size of a layer's MLP."""
+        shares = self.gemma4 is not None and self.gemma4.reads[layer] is not None
+        return self.gemma4.sharing_size if self.gemma4 is not None and shares else self.intermediate_size
+
+    @property
+    def widest_head(self) -> int:
+        """The dimensions of a head in the layers where it has most."""
+        return self.head_dim if self.gemma4 is None else max(self.head_dim, self.gemma4.full_head_dim)
+
+    @property
+    def cache_layers(self) -> tuple[int, ...]:
+        """The layers with keys and values of their own, in the order in which a cache has them."""
+        shared = () if self.gemma4 is None else self.gemma4.reads
+        return tuple(layer for layer in self.attention_layers if not shared or shared[layer] is None)
+
+    @property
+    def cache_heads(self) -> tuple[tuple[int, int], ...]:
+        """Key heads and their dimensions in each of ``cache_layers``; empty: they are alike."""
+        if self.gemma4 is None:
+            return ()
+        return tuple((self.kv_heads_of(layer), self.head_dim_of(layer)) for layer in self.cache_layers)
+
     @property
     def attention_layers(self) -> tuple[int, ...]:
         """The layers with attention, in order: those that have keys and values in a cache."""
@@ -187,7 +224,7 @@ class ModelConfig:
 
 _DIFFERENCES = (
     *("rotary_dim", "rope_layers", "window_layers", "local_rope_theta", "output_bias", "whole_qk_norm"),
-    *("attention_scale", "attention_cap", "gated_attention", "attention_sinks", "recurrent", "latent", "norms"),
-    *("layer_norm", "activation", "clamped_swiglu", "gated", "mlp_bias", "experts", "residual_scale"),
+    *("attention_scale", "attention_cap", "gated_attention", "attention_sinks", "recurrent", "latent", "gemma4"),
+    *("norms", "layer_norm", "activation", "clamped_swiglu", "gated", "mlp_bias", "experts", "residual_scale"),
     *("embedding_scale", "logit_scale", "logit_cap"),
 )

@@ -54,6 +54,9 @@ def _scaled(inverse: Doubles, theta: float, dim: int, scaling: Mapping[str, Any]
         return _yarn(inverse, theta, dim, scaling)
     if kind == "longrope":
         return inverse / np.array(scaling["short_factor"], np.float64)
+    if kind == "proportional":  # the last pairs of a head do not turn
+        turning = np.arange(len(inverse)) < int(float(scaling["share"]) * dim // 2)
+        return np.where(turning, inverse / float(scaling["factor"]), 0.0)
     raise ModelFormatError(f"rope_type {kind!r} is not supported: use a model with another scaling")
 
 

@@ -13,17 +13,18 @@ __all__ = ["LayerKind", "kind_of", "layer_kinds", "num_layer_weights", "num_weig
 
 @dataclass(frozen=True)
 class LayerKind:
-    """Attention window and rotation of a layer."""
+    """Attention window, rotation and heads of a layer."""
 
     window: int | None
     rope: tuple[float, Mapping[str, Any]] | None
+    head_dim: int
 
 
 def layer_kinds(config: ModelConfig) -> list[LayerKind]:
     """The distinct kinds of a model's layers with attention, in the order of their first layers."""
     kinds: list[LayerKind] = []
     for layer in config.attention_layers:
-        kind = LayerKind(config.window(layer), config.rope(layer))
+        kind = _kind(config, layer)
         if kind not in kinds:
             kinds.append(kind)
     return kinds
@@ -31,7 +32,11 @@ def layer_kinds(config: ModelConfig) -> list[LayerKind]:
 
 def kind_of(config: ModelConfig, layer: int) -> int:
     """The place in ``layer_kinds`` of the kind of a layer with attention."""
-    return layer_kinds(config).index(LayerKind(config.window(layer), config.rope(layer)))
+    return layer_kinds(config).index(_kind(config, layer))
+
+
+def _kind(config: ModelConfig, layer: int) -> LayerKind:
+    return LayerKind(config.window(layer), config.rope(layer), config.head_dim_of(layer))
 
 
 def num_layer_weights(config: ModelConfig, *, used: bool = False) -> int:
@@ -40,12 +45,12 @@ def num_layer_weights(config: ModelConfig, *, used: bool = False) -> int:
     total = 0
     for layer in range(config.num_layers):
         experts = config.experts if config.is_sparse(layer) else None
-        if experts is None:
-            mlp = matrices * config.intermediate_size
-        else:
-            mlp = experts.count + matrices * experts.size * (experts.used if used else experts.count)
+        mlp = matrices * config.inner_of(layer) if experts is None or experts.beside else 0
+        if experts is not None:
+            mlp += experts.count + matrices * experts.size * (experts.used if used else experts.count)
             mlp += matrices * experts.shared_size
-        total += _mixer_weights(config, layer) + d * mlp
+        inputs = 0 if config.gemma4 is None else 3 * config.gemma4.layer_inputs  # gate, output and projection
+        total += _mixer_weights(config, layer) + d * (mlp + inputs)
     return total
 
 
@@ -57,7 +62,10 @@ def _mixer_weights(config: ModelConfig, layer: int) -> int:
     if config.latent is not None:
         return config.latent.num_weights(d, config.num_heads)
     gates = config.num_heads if config.gated_attention else 0
-    return d * (2 * (config.num_heads + config.num_kv_heads) + gates) * config.head_dim
+    kv = 0 if layer not in config.cache_layers else 2 * config.kv_heads_of(layer)
+    if kv and config.gemma4 is not None and config.gemma4.values_are_keys and config.window(layer) is None:
+        kv //= 2
+    return d * (2 * config.num_heads + kv + gates) * config.head_dim_of(layer)
 
 
 def num_weights(config: ModelConfig) -> int:

@@ -17,6 +17,7 @@ from outrider.errors import ConfigError
 from outrider.models.adapters import row_adapters
 from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.models.config import ModelConfig
+from outrider.models.native_gemma4 import LayerRows, model_fields
 from outrider.models.native_names import matrix_names, router_names
 from outrider.models.native_passes import CacheView, address, check_status, int64s, norm_rows, span_structs
 from outrider.models.native_struct import struct_fields
@@ -41,8 +42,8 @@ def require_dimensions(config: ModelConfig) -> None:
                 f"kv_lora_rank={latent.rank} and v_head_dim={latent.value_dim} are not supported on CPUs: use a model "
                 "with multiples of 16, and latents of at most 640 numbers with their rotated part"
             )
-    elif config.head_dim > 256 or config.head_dim % 2:
-        raise ConfigError(f"head_dim={config.head_dim} is not supported on CPUs: use a model with at most 256, even")
+    elif config.widest_head > 512 or config.head_dim % 2 or config.widest_head % 2:
+        raise ConfigError(f"head_dim={config.widest_head} is not supported on CPUs: use a model with at most 512, even")
 
 
 class NativeLlamaModel:
@@ -80,7 +81,7 @@ class NativeLlamaModel:
             ConfigError: the model has dimensions that the library does not support.
         """
         require_dimensions(config)
-        if shard is not None and (config.gated_attention or config.recurrent or config.latent):
+        if shard is not None and (config.gated_attention or config.recurrent or config.latent or config.gemma4):
             raise ConfigError(f"{config.family} cannot be split over processes: use tensor_parallel_size=1")
         self.config, self.target = config, target
         self.draft_head: Stored = {name: weight for name, weight in weights.items() if name.startswith("mtp.")}
@@ -114,7 +115,9 @@ class NativeLlamaModel:
             embedding=None if self._embedding is not self.head else ctypes.addressof(self.head.struct),
             head=ctypes.addressof(self._own_head),
             shard=None if share is None else ctypes.addressof(share.struct),
+            **model_fields(config, self._parts.matrix, self._parts.vector),
         )
+        self._layer_rows = LayerRows.of(config, weights)
         self._caches: weakref.WeakKeyDictionary[KVCache, CacheView] = weakref.WeakKeyDictionary()
 
     def _pack(self, head: str) -> None:
@@ -153,13 +156,8 @@ class NativeLlamaModel:
     def new_cache(self, spec: CacheSpec) -> KVCache:
         c = self.config
         kv_heads = c.num_kv_heads if self._share is None else self._share.key_heads
-        sizes = {
-            "layers": len(c.attention_layers),
-            "kv_heads": kv_heads,
-            "head_dim": c.head_dim,
-            "value_dim": c.value_dim,
-        }
-        cache = make_cache(spec, **sizes, dtype=self.cache_dtype, states=c.states)
+        sizes = {"layers": len(c.cache_layers), "kv_heads": kv_heads, "head_dim": c.head_dim, "value_dim": c.value_dim}
+        cache = make_cache(spec, **sizes, dtype=self.cache_dtype, states=c.states, heads=c.cache_heads)
         if self._followers is not None:
             self._followers.new_cache(cache, spec)
         return cache
@@ -181,6 +179,7 @@ class NativeLlamaModel:
         inputs = None if batch.inputs is None else np.ascontiguousarray(host(batch.inputs))
         if inputs is None and (self._share is not None or self._embedding is not self.head):
             inputs = self.embed(np.array(batch.token_ids))
+        own = None if self._layer_rows is None else self._layer_rows(batch.token_ids)
         spans, held = span_structs(batch.spans, cache)
         wanted = (ctypes.c_int32 * len(batch.features))(*batch.features)
         features = np.empty((rows, len(batch.features) * d), np.float32) if batch.features else None
@@ -202,6 +201,7 @@ class NativeLlamaModel:
             hidden_out=hidden.ctypes.data,
             logits=logits.ctypes.data,
             adapters=None if (adapters := row_adapters(batch.spans, rows)) is None else ctypes.addressof(adapters),
+            layer_embeddings=None if own is None else own.ctypes.data,
         )
         with self._together(batch, inputs, cache):
             check_status(

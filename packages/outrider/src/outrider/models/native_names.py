@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from outrider.models.config import ModelConfig
+from outrider.models.native_gemma4 import LAYER_PROJECTION, missing_projections
+from outrider.models.native_gemma4 import layer_matrices as input_matrices
 from outrider.models.native_latent import latent_matrices
 from outrider.models.native_recurrent import RECURRENT_MATRICES
 
@@ -18,8 +20,13 @@ ROUTER = ".mlp.gate"
 
 def matrix_names(config: ModelConfig) -> Iterator[str]:
     """The matrices of all layers, in the order in which a forward pass reads them; routers are not among them."""
+    if config.gemma4 is not None and config.gemma4.layer_inputs:
+        yield LAYER_PROJECTION
     for i in range(config.num_layers):
-        yield from layer_matrices(config, f"model.layers.{i}.", config.is_recurrent(i), config.is_sparse(i))
+        missing = missing_projections(config, i)
+        for name in layer_matrices(config, f"model.layers.{i}.", config.is_recurrent(i), config.is_sparse(i)):
+            if not name.endswith(tuple(f".self_attn.{x}_proj" for x in missing)):
+                yield name
 
 
 def layer_matrices(config: ModelConfig, name: str, recurrent: bool = False, sparse: bool = False) -> Iterator[str]:
@@ -30,15 +37,17 @@ def layer_matrices(config: ModelConfig, name: str, recurrent: bool = False, spar
     parts = ("gate_proj", "up_proj", "down_proj") if config.gated else ("up_proj", "down_proj")
     mlps = ["mlp"]
     if config.experts is not None and sparse:
-        mlps = [f"mlp.experts.{e}" for e in range(config.experts.count)]
+        mlps = ["mlp"] if config.experts.beside else []
+        mlps += [f"mlp.experts.{e}" for e in range(config.experts.count)]
         mlps += ["mlp.shared_expert"] if config.experts.shared_size else []
     yield from (f"{name}{mlp}.{part}" for mlp in mlps for part in parts)
+    yield from input_matrices(config, name)
 
 
 def widest_mlp(config: ModelConfig) -> int:
     """The largest intermediate size of a layer's MLP, or of an expert."""
-    experts = config.experts
-    return max(config.intermediate_size, *((experts.size, experts.shared_size) if experts else (0,)))
+    experts, shared = config.experts, 0 if config.gemma4 is None else config.gemma4.sharing_size
+    return max(config.intermediate_size, shared, *((experts.size, experts.shared_size) if experts else (0,)))
 
 
 def router_names(config: ModelConfig) -> Iterator[str]:

@@ -28,6 +28,8 @@ class CacheView:
 
     def __init__(self, cache: KVCache) -> None:
         pool = cache.pool
+        heads = [size for keys in pool.k for size in keys.shape[1:]]
+        self._heads = (ctypes.c_int32 * len(heads))(*heads)
         self._keys, self._values = _pointers(pool.k), _pointers(pool.k if pool.value_dim else pool.v)
         self._key_scales, self._value_scales = _pointers(pool.k_scales), _pointers(pool.v_scales)
         self._struct = CacheStruct(
@@ -38,6 +40,7 @@ class CacheView:
             kv_heads=pool.k[0].shape[1],
             head_dim=pool.k[0].shape[2],
             value_dim=pool.value_dim,
+            heads=ctypes.addressof(self._heads),
             states=None if cache.states is None else self._states_of(cache.states),
             keys=ctypes.addressof(self._keys),
             values=ctypes.addressof(self._values),

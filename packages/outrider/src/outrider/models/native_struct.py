@@ -34,6 +34,7 @@ def struct_fields(config: ModelConfig, share: ShardOf | None = None) -> dict[str
         "logit_cap": config.logit_cap or 0.0,
         "swiglu_alpha": 0.0 if clamp is None else clamp.alpha,
         "swiglu_limit": 0.0 if clamp is None else clamp.limit,
+        "layer_inputs": 0 if config.gemma4 is None else config.gemma4.layer_inputs,
     }
 
 

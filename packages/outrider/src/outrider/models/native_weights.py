@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from outrider.models.config import ModelConfig
 from outrider.models.frequencies import inverse_frequencies, magnitudes
 from outrider.models.layer_kinds import kind_of, layer_kinds
+from outrider.models.native_gemma4 import beside_fields, layer_fields, missing_projections
 from outrider.models.native_latent import latent_struct
 from outrider.models.native_names import NEVER_ROUNDED, ROUTER
 from outrider.models.native_passes import rotation_table
 from outrider.models.native_recurrent import recurrent_struct
+from outrider.models.native_stored import as_stored
 from outrider.models.shard import ShardOf
 from outrider.native.context import loading_context
 from outrider.native.identity import PackedPlace
@@ -26,7 +28,6 @@ from outrider.native.plans import Plan, Target
 from outrider.native.stored import StoredTensor
 from outrider.native.structs import WeightStruct
 from outrider.native.weights import NativeWeight, StoredRows, packed_bias, swapped_heads
-from outrider.verify.arrays import host
 
 __all__ = ["NativeLayers", "Packer", "Stored"]
 
@@ -42,12 +43,15 @@ class NativeLayers:
     def __init__(self, config: ModelConfig, packer: Packer) -> None:
         self._config, self._packer = config, packer
         self.held: list[object] = []
-        self._tables = [None if kind.rope is None else self._table(*kind.rope) for kind in layer_kinds(config)]
+        self._tables = [
+            None if kind.rope is None else self._table(kind.head_dim, *kind.rope) for kind in layer_kinds(config)
+        ]
 
-    def _table(self, theta: float, scaling: Mapping[str, Any]) -> NDArray[np.float32]:
+    def _table(self, head_dim: int, theta: float, scaling: Mapping[str, Any]) -> NDArray[np.float32]:
         c = self._config
-        inverse = inverse_frequencies(c.rope_dim, theta, scaling, c.rotary_dim)
-        table = rotation_table(inverse, c.max_seq_len, magnitudes(c.rope_dim, scaling, c.rotary_dim))
+        turned = head_dim if c.latent is None else c.rope_dim
+        inverse = inverse_frequencies(turned, theta, scaling, c.rotary_dim)
+        table = rotation_table(inverse, c.max_seq_len, magnitudes(turned, scaling, c.rotary_dim))
         self.held.append(table)
         return table
 
@@ -61,10 +65,15 @@ class NativeLayers:
 
     def layer_named(self, name: str, like: int, *, recurrent: bool = False, sparse: bool = False) -> LayerStruct:
         """The layer whose weights' names begin with ``name``, which attends as the model's layer ``like`` does."""
+        c, vector = self._config, self._packer.vector
+        beside = beside_fields(c, name + "mlp.", vector, self.held) if sparse else {}
         return LayerStruct(
             **(self._recurrent(name + "linear_attn.") if recurrent else self._attention(name + "self_attn.", like)),
             **self._layer_norms(name),
-            **(self._experts(name + "mlp.") if sparse else {"mlp": self._mlp(name + "mlp.")}),
+            **(self._experts(name + "mlp.") if sparse else {}),
+            **({"mlp": self._mlp(name + "mlp.")} if beside or not sparse else {}),
+            **beside,
+            **layer_fields(c, name, like, vector, self._packer.matrix, self.held),
         )
 
     def _attention(self, name: str, like: int) -> dict[str, Any]:
@@ -74,11 +83,11 @@ class NativeLayers:
             struct = latent_struct(c.latent, name, parts.matrix, parts.vector)
             self.held.append(struct)
             return {"latent": ctypes.addressof(struct), **common}
-        norms = {f"{x}_norm": parts.vector(f"{name}{x}_norm.weight").ctypes.data for x in "qk" if c.qk_norm}
+        missing = missing_projections(c, like)
+        normed = "q" if "k" in missing else "qk"
+        norms = {f"{x}_norm": parts.vector(f"{name}{x}_norm.weight").ctypes.data for x in normed if c.qk_norm}
         return {
-            "q": parts.matrix(name + "q_proj").struct,
-            "k": parts.matrix(name + "k_proj").struct,
-            "v": parts.matrix(name + "v_proj").struct,
+            **{x: parts.matrix(f"{name}{x}_proj").struct for x in "qkv" if x not in missing},
             "out": parts.matrix(name + "o_proj").struct,
             "whole_qk_norm": c.whole_qk_norm,
             "gated": c.gated_attention,
@@ -134,15 +143,6 @@ class NativeLayers:
         self.held.append(mlp)
         gate = self._packer.vector(name + "shared_expert_gate.weight")  # [1, d]
         return {"shared_expert": ctypes.addressof(mlp), "shared_expert_gate": gate.ctypes.data}
-
-
-def as_stored(weight: Any) -> StoredTensor:
-    """A weight of ``Stored`` as a ``StoredTensor``."""
-    if isinstance(weight, StoredTensor):
-        return weight
-    if isinstance(weight, np.ndarray):
-        return StoredTensor.of(weight)
-    return StoredTensor.of(host(weight))
 
 
 def _take_rows(weight: StoredTensor, rows: slice) -> StoredTensor:

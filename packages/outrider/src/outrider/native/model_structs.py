@@ -9,10 +9,12 @@ from outrider.native.structs import WeightStruct
 __all__ = [
     "ADAPTED",
     "BatchStruct",
+    "BesideStruct",
     "CacheStruct",
     "ChainStruct",
     "FeatureHeadStruct",
     "LatentStruct",
+    "LayerInputStruct",
     "LayerStruct",
     "LowRankStruct",
     "MLPStruct",
@@ -77,6 +79,23 @@ class LayerStruct(ctypes.Structure):
         ("router", WeightStruct),
         *((name, ctypes.c_void_p) for name in ("expert", "shared_expert", "shared_expert_gate")),
         *((name, ctypes.c_void_p) for name in ("recurrent", "latent", "embedding_norm", "sinks")),
+        *((name, ctypes.c_int32) for name in ("kv_heads", "head_dim", "reads", "values_are_keys")),
+        *((name, ctypes.c_void_p) for name in ("v_norm", "input", "beside", "output_scale")),
+    )
+
+
+class LayerInputStruct(ctypes.Structure):
+    """``outrider_layer_input``."""
+
+    _fields_ = (*((name, WeightStruct) for name in ("gate", "out")), ("norm", ctypes.c_void_p))
+
+
+class BesideStruct(ctypes.Structure):
+    """``outrider_beside``."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("router_norm", "expert_norm", "mlp_output_norm", "expert_output_norm")),
+        ("expert_scale", ctypes.c_void_p),
     )
 
 
@@ -93,10 +112,11 @@ class ModelStruct(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inner")),
         *((name, ctypes.c_int32) for name in ("positions", "activation")),
         *((name, ctypes.c_float) for name in _FACTORS),
-        ("reserved", ctypes.c_int32),
+        ("layer_inputs", ctypes.c_int32),
         ("layer", ctypes.c_void_p),
         ("final_norm", NormStruct),
         *((name, ctypes.c_void_p) for name in ("embedding", "head", "shard")),
+        *((name, ctypes.c_void_p) for name in ("layer_projection", "layer_projection_norm")),
     )
 
 
@@ -139,7 +159,7 @@ class CacheStruct(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("type", "block")),
         ("rows", ctypes.c_int64),
         *((name, ctypes.c_int32) for name in ("layers", "kv_heads", "head_dim", "value_dim")),
-        *((name, ctypes.c_void_p) for name in ("keys", "values", "key_scales", "value_scales", "states")),
+        *((name, ctypes.c_void_p) for name in ("keys", "values", "key_scales", "value_scales", "states", "heads")),
     )
 
 
@@ -177,6 +197,7 @@ class BatchStruct(ctypes.Structure):
             (name, ctypes.c_void_p)
             for name in ("logit_row", "feature", "hidden_out", "logits", "residual", "embeddings", "adapters")
         ),
+        ("layer_embeddings", ctypes.c_void_p),
     )
 
 

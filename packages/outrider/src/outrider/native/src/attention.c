@@ -25,7 +25,7 @@ typedef struct {
 /* Query heads are shared out by key heads; those of latents, which have one key head, by eight or a few more. */
 static int32_t units_of(const forward_ctx *f) {
     int32_t heads = f->model.whole->heads;
-    if (!f->batch.cache->value_dim) return f->model.whole->kv_heads;
+    if (!f->batch.cache->value_dim) return f->model.kv_heads;
     for (int32_t size = 8; size < 16; size++)
         if (heads % size == 0) return heads / size;
     return 1;
@@ -35,17 +35,17 @@ static struct attention_task task_of(const attention_work *w, const tile *t, int
     const forward_ctx *f = w->f;
     const outrider_model *m = f->model.whole;
     const columns *queries = &f->model.queries;
-    int32_t units = units_of(f), group = m->heads / units, values = value_dim_of(f->batch.cache, m->head_dim);
+    int32_t head_dim = f->model.head_dim, units = units_of(f), group = m->heads / units, values = value_dim_of(f->batch.cache, head_dim);
     int64_t before = t->row * m->heads + (int64_t)head * t->rows * group;
-    float scale = m->attention_scale > 0 ? m->attention_scale : 1.0f / __builtin_sqrtf((float)m->head_dim);
-    const float *q = local_columns(f->work.q, queries) + t->row * queries->all + (int64_t)head * group * m->head_dim;
+    float scale = m->attention_scale > 0 ? m->attention_scale : 1.0f / __builtin_sqrtf((float)head_dim);
+    const float *q = local_columns(f->work.q, queries) + t->row * queries->all + (int64_t)head * group * head_dim;
     return (struct attention_task){.cache = f->batch.cache,
                                    .table = t->span->table,
                                    .layer = w->layer,
-                                   .kv_heads = m->kv_heads,
-                                   .kv_head = (int32_t)((int64_t)head * m->kv_heads / units),
+                                   .kv_heads = f->model.kv_heads,
+                                   .kv_head = (int32_t)((int64_t)head * f->model.kv_heads / units),
                                    .group = group,
-                                   .head_dim = m->head_dim,
+                                   .head_dim = head_dim,
                                    .value_dim = values,
                                    .scale = scale,
                                    .cap = m->attention_cap,
@@ -83,7 +83,7 @@ static void write_latents(const attention_work *w, const struct attention_task *
 /* A head's sink, as a key behind all others whose value is zero. */
 static void add_sink(const attention_work *w, int32_t head, float *result) {
     float part[2 + MOST_HEAD_DIM] = {w->f->sinks[head], 1.0f};
-    w->f->k->merge(w->f->model.whole->head_dim, result, part);
+    w->f->k->merge(w->f->model.head_dim, result, part);
 }
 
 /* Results over their sums, to the rows of ``attended``, with codes if the reader reads any. */
@@ -130,7 +130,7 @@ static void attend_item(void *shared, int64_t item, int thread) {
 /* Chunks are merged in order, as one task that goes over all of them does. */
 static void merge_item(void *shared, int64_t item, int thread) {
     const attention_work *w = shared;
-    int32_t heads = units_of(w->f), d = value_dim_of(w->f->batch.cache, w->f->model.whole->head_dim);
+    int32_t heads = units_of(w->f), d = value_dim_of(w->f->batch.cache, w->f->model.head_dim);
     const tile *t = w->plan->tiles + item / heads;
     struct attention_task task = task_of(w, t, (int32_t)(item % heads), 0);
     (void)thread;
@@ -160,20 +160,20 @@ static int64_t tiles_of(const placed_batch *b, tile *tiles, int32_t *most_chunks
 }
 
 /* Floats of one part. */
-static int64_t result_size(const forward_ctx *f) {
-    int64_t values = value_dim_of(f->batch.cache, f->model.whole->head_dim);
+static int64_t result_size(const forward_ctx *f, int32_t head_dim) {
+    int64_t values = value_dim_of(f->batch.cache, head_dim);
     return f->batch.asked->rows * f->model.whole->heads * (2 + values);
 }
 
 int prepare_attention(forward_ctx *f) {
     attention_plan *plan = &f->attention;
-    int32_t chunks, threads = f->context->pool.count;
-    int64_t count = tiles_of(&f->batch, NULL, &chunks), items = count * units_of(f), size = result_size(f);
+    int32_t chunks, threads = f->context->pool.count, head_dim = widest_head(f->model.whole);
+    int64_t count = tiles_of(&f->batch, NULL, &chunks), items = count * units_of(f), size = result_size(f, head_dim);
     plan->parts = chunks > 1 && items < 4 * threads ? chunks : 1;
     if (size > MOST_RESULTS / plan->parts) return OUTRIDER_NO_MEMORY;
     size_t table = ((size_t)count * sizeof(tile) + 63) / 64 * 64;
     size_t results = table + (size_t)(plan->parts * size) * sizeof(float);
-    plan->scratch_size = f->k->attend_scratch(f->model.whole->head_dim, value_dim_of(f->batch.cache, f->model.whole->head_dim));
+    plan->scratch_size = f->k->attend_scratch(head_dim, value_dim_of(f->batch.cache, head_dim));
     plan->scratch_size = (plan->scratch_size + 1023) / 1024 * 1024; /* pages of their own */
     size_t scratch = (size_t)(threads * plan->scratch_size) * sizeof(float);
     char *memory = scratch_memory(f->context, MEMORY_ATTENTION, results);
@@ -189,7 +189,8 @@ int prepare_attention(forward_ctx *f) {
 void run_attention(forward_ctx *f, int32_t layer, const outrider_weight *reader) {
     const attention_plan *plan = &f->attention;
     thread_pool *pool = &f->context->pool;
-    attention_work w = {.f = f, .plan = plan, .reader = reader, .layer = layer, .result_size = result_size(f)};
+    attention_work w = {.f = f, .plan = plan, .reader = reader, .layer = layer,
+                        .result_size = result_size(f, f->model.head_dim)};
     int64_t heads = units_of(f);
     w.share = plan->num_tiles * heads * plan->parts / (4 * pool->count);
     if (plan->parts == 1 || w.share < 1) w.share = 1;

@@ -6,7 +6,7 @@
 
 #define CHUNK 128   /* keys of a partial result */
 #define MOST_HEAD_DIM 640       /* with latents */
-#define MOST_PLAIN_HEAD_DIM 256 /* without */
+#define MOST_PLAIN_HEAD_DIM 512 /* without */
 #define TILE_ROWS 16 /* rows that share a chunk's keys */
 
 /* Which keys a row sees, in the order of their positions: rows of the sequence first .. first + shared - 1, then those

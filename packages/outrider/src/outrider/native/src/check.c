@@ -39,58 +39,52 @@ int is_model(const outrider_model *m) {
     return (!m->layers || is_array(m->layer, _Alignof(outrider_layer))) && (!m->shard || is_shard(m));
 }
 
-static int is_product(const outrider_weight *w, int64_t outputs, int64_t inputs) {
-    return w->outputs == outputs && w->inputs == inputs && (!outputs || is_weight(w)); /* none: all are others' */
-}
-
-static int is_norm(const outrider_norm_weights *n) {
-    return is_array_or_null(n->weight, sizeof(float)) && is_array_or_null(n->bias, sizeof(float)) &&
-           (n->weight || !n->bias);
-}
-
-int fits_mlp(const local_model *m, const outrider_mlp *mlp, const columns *inner) {
-    int64_t d = m->whole->hidden;
-    return is_product(&mlp->gate, inner->count, d) && is_product(&mlp->down, m->hidden.count, inner->all) &&
-           (mlp->up.panels ? is_product(&mlp->up, inner->count, d) : m->whole->activation == OUTRIDER_GELU_TANH);
-}
-
-static int fits_attention(const local_model *m, const outrider_layer *l) {
-    int64_t d = m->whole->hidden, wide = l->embedding_norm ? 2 * d : d;
-    const float *vectors[] = {l->q_norm, l->k_norm, l->rotations, l->embedding_norm, l->sinks};
-    for (int i = 0; i < 5; i++)
-        if (!is_array_or_null(vectors[i], sizeof(float))) return 0;
-    return is_product(&l->q, m->queries.count * (l->gated ? 2 : 1), wide) && is_product(&l->k, m->kv.count, wide) &&
-           is_product(&l->v, m->kv.count, wide) && is_product(&l->out, m->hidden.count, m->queries.all) &&
-           l->window >= 0 && (!l->rotations || m->whole->head_dim % 2 == 0) && !(m->whole->shard && l->gated);
-}
-
-static int fits_experts(const local_model *m, const outrider_layer *l) {
-    return l->experts > 0 && l->experts <= MOST_WIDTH && l->experts_used >= 1 && l->experts_used <= l->experts &&
-           is_product(&l->router, l->experts, m->whole->hidden) && is_array(l->expert, _Alignof(outrider_mlp)) &&
-           is_array_or_null(l->shared_expert, _Alignof(outrider_mlp)) && !(m->whole->shard && l->shared_expert) &&
-           is_array_or_null(l->shared_expert_gate, sizeof(float));
-}
-
-static int fits_layer(const local_model *m, const outrider_layer *l) {
-    int latent = find_latent(m->whole) != NULL;
-    if (latent ? l->recurrent || !l->latent : m->whole->head_dim > MOST_PLAIN_HEAD_DIM) return 0;
-    int mixes = latent ? fits_latent(m, l) : l->recurrent ? !l->embedding_norm && fits_recurrent(m, l->recurrent) : fits_attention(m, l);
-    return mixes && is_norm(&l->attention_norm) && is_norm(&l->mlp_norm) && is_norm(&l->attention_output_norm) &&
-           is_norm(&l->mlp_output_norm) && (l->experts ? fits_experts(m, l) : fits_mlp(m, &l->mlp, &m->inner));
-}
-
 /* ---- A cache ---------------------------------------------------------------------------------------------------- */
 
-int is_cache(const outrider_cache *c, int64_t layers, int32_t kv_heads, int32_t head_dim, int32_t value_dim) {
+/* Whether a layer of the cache has these heads. */
+static int has_heads(const outrider_cache *c, int64_t layer, int32_t kv_heads, int32_t head_dim) {
+    if (!c->heads) return c->kv_heads == kv_heads && c->head_dim == head_dim;
+    return c->heads[2 * layer] == kv_heads && c->heads[2 * layer + 1] == head_dim;
+}
+
+/* Whether there are so many layers. */
+static int has_layers(const outrider_cache *c, int64_t layers, int32_t kv_heads, int32_t value_dim) {
     if (!is_array(c, _Alignof(outrider_cache)) || c->type < OUTRIDER_CACHE_F32 || c->type > OUTRIDER_CACHE_I8) return 0;
-    if (c->block < 1 || c->rows < 0 || c->layers < layers) return 0;
-    if (c->kv_heads != kv_heads || c->head_dim != head_dim || c->value_dim != value_dim) return 0;
+    if (c->block < 1 || c->rows < 0 || c->layers < layers || c->value_dim != value_dim) return 0;
+    if (!is_array_or_null(c->heads, sizeof *c->heads)) return 0;
     int scaled = c->type == OUTRIDER_CACHE_I8;
     uintptr_t size = (uintptr_t)number_bytes(c);
     if (layers && (!c->keys || !c->values || (scaled && (!c->key_scales || !c->value_scales)))) return 0;
     for (int64_t i = 0; kv_heads && i < layers; i++) {
         if (!is_array(c->keys[i], size) || !is_array(c->values[i], size)) return 0;
         if (scaled && (!is_array(c->key_scales[i], 4) || !is_array(c->value_scales[i], 4))) return 0;
+    }
+    return 1;
+}
+
+int is_cache(const outrider_cache *c, int64_t layers, int32_t kv_heads, int32_t head_dim, int32_t value_dim) {
+    if (!has_layers(c, layers, kv_heads, value_dim)) return 0;
+    if (!layers && !c->heads && !has_heads(c, 0, kv_heads, head_dim)) return 0;
+    for (int64_t i = 0; i < layers; i++)
+        if (!has_heads(c, i, kv_heads, head_dim)) return 0;
+    return 1;
+}
+
+/* Whether it has a layer for each of the first ``layers`` that attends, of that one's heads. */
+static int is_cache_of(const local_model *m, const outrider_cache *c, int32_t layers) {
+    int64_t own = 0, most = 0;
+    for (int32_t i = 0; i < layers; i++) {
+        const outrider_layer *l = m->whole->layer + i;
+        own += !l->recurrent && !l->reads;
+        most = l->reads > most ? l->reads : most;
+    }
+    if (!has_layers(c, own > most ? own : most, m->whole->kv_heads, latent_rank(m->whole))) return 0;
+    own = 0;
+    for (int32_t i = 0; i < layers; i++) {
+        const outrider_layer *l = m->whole->layer + i;
+        if (l->recurrent) continue;
+        local_model of = columns_of_layer(m, l);
+        if (!has_heads(c, l->reads ? l->reads - 1 : own++, of.kv_heads, of.head_dim)) return 0;
     }
     return 1;
 }
@@ -124,17 +118,20 @@ int check_spans(const outrider_cache *cache, const outrider_batch *b) {
 
 /* ---- A batch ---------------------------------------------------------------------------------------------------- */
 
-static int fits_adapter(const local_model *m, int32_t layers, const outrider_low_rank *list) {
-    int64_t d = m->whole->hidden, q = m->queries.all, kv = m->kv.all, inner = m->inner.all;
-    const int64_t inputs[OUTRIDER_ADAPTED] = {d, d, d, q, d, d, inner}, outputs[] = {q, kv, kv, d, inner, inner, d};
+static int fits_adapter(const local_model *whole, int32_t layers, const outrider_low_rank *list) {
     if (!is_array(list, _Alignof(outrider_low_rank))) return 0;
     for (int64_t i = 0; i < (int64_t)layers * OUTRIDER_ADAPTED; i++) {
         const outrider_low_rank *a = list + i;
         if (!a->rank) continue;
         int kind = (int)(i % OUTRIDER_ADAPTED);
-        const outrider_layer *l = m->whole->layer + i / OUTRIDER_ADAPTED;
+        const outrider_layer *l = whole->whole->layer + i / OUTRIDER_ADAPTED;
+        local_model m = columns_of_layer(whole, l);
+        int64_t d = m.whole->hidden, q = m.queries.all, kv = m.kv.all, inner = m.inner.all;
+        const int64_t inputs[OUTRIDER_ADAPTED] = {d, d, d, q, d, d, inner}, outputs[] = {q, kv, kv, d, inner, inner, d};
         int64_t wide = kind == OUTRIDER_ADAPTED_Q && l->gated ? 2 : 1;
         if ((l->recurrent || l->latent) && kind <= OUTRIDER_ADAPTED_OUT) return 0;
+        if (l->reads && (kind == OUTRIDER_ADAPTED_K || kind == OUTRIDER_ADAPTED_V)) return 0;
+        if (l->values_are_keys && kind == OUTRIDER_ADAPTED_V) return 0;
         if (a->rank < 0 || a->rank > MOST_RANK || a->inputs != inputs[kind] || a->outputs != outputs[kind] * wide)
             return 0;
         if (!is_array(a->down, sizeof(float)) || !is_array(a->up, sizeof(float))) return 0;
@@ -181,17 +178,9 @@ static int are_counts(const outrider_batch *b, const outrider_model *m) {
            b->features >= 0 && b->features <= MOST_FEATURES && b->logit_rows >= 0 && b->logit_rows <= MOST_BATCH_ROWS;
 }
 
-/* Layers with keys and values, of the first ``layers``. */
-static int64_t attending(const outrider_model *m, int32_t layers) {
-    int64_t count = 0;
-    for (int32_t i = 0; i < layers; i++) count += !m->layer[i].recurrent;
-    return count;
-}
-
 int check_batch(const local_model *local, const outrider_cache *cache, const outrider_batch *b) {
     const outrider_model *m = local->whole;
-    if (!are_counts(b, m) || !is_cache(cache, attending(m, b->layers), m->kv_heads, m->head_dim, latent_rank(m)))
-        return OUTRIDER_BAD_ARGUMENT;
+    if (!are_counts(b, m) || !is_cache_of(local, cache, b->layers)) return OUTRIDER_BAD_ARGUMENT;
     if (check_spans(cache, b) != OUTRIDER_OK) return OUTRIDER_BAD_ARGUMENT;
     if (b->rows == 0) return b->logit_rows ? OUTRIDER_BAD_ARGUMENT : OUTRIDER_OK;
     if (!has_arrays(b) || (!b->inputs && (m->shard || !is_weight(m->embedding) || m->embedding->inputs != m->hidden)))
@@ -202,6 +191,7 @@ int check_batch(const local_model *local, const outrider_cache *cache, const out
     for (int32_t i = 0; i < m->layers; i++)
         if (!fits_layer(local, m->layer + i) || (m->layer[i].embedding_norm && (!b->embeddings || b->adapters)))
             return OUTRIDER_BAD_ARGUMENT;
-    if (!fit_adapters(local, b) || check_recurrent(local, cache, b) != OUTRIDER_OK) return OUTRIDER_BAD_ARGUMENT;
+    if (!has_layer_inputs(m, b->layer_embeddings) || !fit_adapters(local, b)) return OUTRIDER_BAD_ARGUMENT;
+    if (check_recurrent(local, cache, b) != OUTRIDER_OK) return OUTRIDER_BAD_ARGUMENT;
     return check_ids(m, b);
 }

@@ -40,7 +40,7 @@ static void quantise_for(forward_ctx *f, const outrider_layer *l, int64_t row) {
     int reads = l->shared_expert && reads_codes(l->shared_expert);
     for (int32_t e = 0; !reads && e < l->experts; e++)
         reads = f->work.chosen[row * l->experts + e] && reads_codes(l->expert + e);
-    if (!reads || is_quantised(&l->router)) return;
+    if (!reads || (is_quantised(&l->router) && !l->beside)) return;
     activations normed = rows_of(&f->work.codes, f->work.normed, f->batch.asked->rows, f->model.whole->hidden);
     f->k->quantise(&normed, row, row + 1);
 }
@@ -59,6 +59,7 @@ static void choose_rows(forward_ctx *f, const outrider_layer *l, int64_t first, 
     for (int64_t r = first; r < last; r++) {
         f->k->softmax(l->experts, f->work.router + r * l->experts);
         choose(l, f->work.router + r * l->experts, f->work.chosen + r * l->experts);
+        if (l->beside) norm_for_experts(f, l, r);
         quantise_for(f, l, r);
         weigh_shared(f, l, r);
     }

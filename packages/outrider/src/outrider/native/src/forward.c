@@ -66,8 +66,10 @@ static void run_pass(forward_ctx *f) {
     run_items(&f->context->pool, b->rows, embed_item, f);
     int32_t seen[2] = {0, 0}; /* layers that attend, and recurrent ones */
     copy_features(f, 0);
+    if (m->layer_inputs) make_layer_inputs(f);
     for (int32_t i = 0; i < b->layers && f->status == OUTRIDER_OK; i++) {
-        f->ordinal = seen[m->layer[i].recurrent != NULL]++;
+        const outrider_layer *l = m->layer + i;
+        f->ordinal = l->reads ? l->reads - 1 : seen[l->recurrent != NULL]++;
         run_layer(f, m->layer + i, i + 1 < b->layers ? m->layer + i + 1 : NULL);
         copy_features(f, i + 1);
     }

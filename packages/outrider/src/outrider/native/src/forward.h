@@ -86,6 +86,17 @@ void run_gates(forward_ctx *f, const columns *inner, int64_t count, const mlp_ro
 /* What a layer's experts make of the normed rows, to y. See experts.c. */
 void run_experts(forward_ctx *f, const outrider_layer *l);
 
+/* Experts beside an MLP: puts away what the MLP gives, and norms rows for the router. See beside.c. */
+void prepare_beside(forward_ctx *f, const outrider_layer *l);
+/* One row as its experts read it, normed. */
+void norm_for_experts(forward_ctx *f, const outrider_layer *l, int64_t row);
+/* Both together, to y of one row. */
+void add_beside(forward_ctx *f, const outrider_layer *l, int64_t row);
+
+/* Embeddings of each layer: what layers read, of all rows; and what one adds, to y. See layer_inputs.c. */
+void make_layer_inputs(forward_ctx *f);
+void run_input(forward_ctx *f, const outrider_layer *l);
+
 /* Attention of all rows over a layer's cache: q to attended, with codes for ``reader`` unless it is NULL. See
  * attention.c. */
 int prepare_attention(forward_ctx *f);

@@ -45,13 +45,14 @@ static void norm_for_attention(forward_ctx *f, const outrider_layer *l, int64_t 
 static void apply_rope(const forward_ctx *f, const outrider_layer *l, const columns *c, const float *norm,
                        int64_t position, float *x) {
     const outrider_model *m = f->model.whole;
-    const float *rotation = l->rotations ? l->rotations + position * m->head_dim : NULL;
+    int64_t d = f->model.head_dim;
+    const float *rotation = l->rotations ? l->rotations + position * d : NULL;
     if (norm && l->whole_qk_norm) {
         f->k->norm(c->all, x, norm, m->eps, x);
         norm = NULL;
     }
     float *heads = local_columns(x, c);
-    for (int64_t i = 0; i < c->count; i += m->head_dim) f->k->rotate(m->head_dim, heads + i, rotation, norm, m->eps);
+    for (int64_t i = 0; i < c->count; i += d) f->k->rotate(d, heads + i, rotation, norm, m->eps);
 }
 
 /* Keys or values of a row, x [kv_heads, head_dim], to row ``row`` of the cache. */
@@ -59,29 +60,36 @@ static void write_row(const forward_ctx *f, int64_t layer, int64_t row, const fl
                       float *const *scales) {
     const outrider_cache *c = f->batch.cache;
     char *to = (char *)rows[layer] + row * f->model.kv.count * number_bytes(c);
-    f->k->store(c->type, c->kv_heads, c->head_dim, x, to, scales ? scales[layer] + row * c->kv_heads : NULL);
+    int64_t heads = f->model.kv_heads;
+    f->k->store(c->type, heads, f->model.head_dim, x, to, scales ? scales[layer] + row * heads : NULL);
 }
 
 /* The queries of a gated layer's row, from between its gates. */
 static void copy_queries(const forward_ctx *f, int64_t r) {
-    int64_t width = f->model.queries.all, d = f->model.whole->head_dim;
+    int64_t width = f->model.queries.all, d = f->model.head_dim;
     const float *both = f->work.query_gates + r * 2 * width;
     float *q = f->work.q + r * width;
     for (int64_t i = 0; i < width; i += d) memcpy(q + i, both + 2 * i, (size_t)d * sizeof(float));
 }
 
-static void write_kv(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
-    const columns *queries = &f->model.queries, *kv = &f->model.kv;
+static void write_keys_values(forward_ctx *f, const outrider_layer *l, int64_t r) {
+    const columns *kv = &f->model.kv;
     const outrider_cache *c = f->batch.cache;
-    int64_t layer = f->ordinal;
+    int64_t d = f->model.head_dim, layer = f->ordinal, row = f->batch.place[r];
+    float *k = f->work.keys + r * kv->all, *v = f->work.values + r * kv->all;
+    if (l->values_are_keys) memcpy(v, k, (size_t)kv->all * sizeof(float));
+    for (int64_t i = 0; l->v_norm && i < kv->all; i += d) f->k->norm(d, v + i, l->v_norm, f->model.whole->eps, v + i);
+    apply_rope(f, l, kv, l->k_norm, f->batch.asked->positions[r], k);
+    write_row(f, layer, row, local_columns(k, kv), c->keys, c->key_scales);
+    write_row(f, layer, row, local_columns(v, kv), c->values, c->value_scales);
+}
+
+static void write_kv(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
+    const columns *queries = &f->model.queries;
     for (int64_t r = first; r < last; r++) {
-        float *k = f->work.keys + r * kv->all, *v = f->work.values + r * kv->all;
-        int64_t position = f->batch.asked->positions[r], row = f->batch.place[r];
         if (l->gated) copy_queries(f, r);
-        apply_rope(f, l, queries, l->q_norm, position, f->work.q + r * queries->all);
-        apply_rope(f, l, kv, l->k_norm, position, k);
-        write_row(f, layer, row, local_columns(k, kv), c->keys, c->key_scales);
-        write_row(f, layer, row, local_columns(v, kv), c->values, c->value_scales);
+        apply_rope(f, l, queries, l->q_norm, f->batch.asked->positions[r], f->work.q + r * queries->all);
+        if (!l->reads) write_keys_values(f, l, r);
     }
 }
 
@@ -97,7 +105,7 @@ static void add_and_norm(forward_ctx *f, const outrider_layer *l, int64_t first,
         add_block(f, r, &l->attention_output_norm);
         norm_or_copy(f, f->work.x + r * d, &l->mlp_norm, f->work.normed + r * d);
     }
-    const outrider_weight *one = l->experts ? &l->router : &l->mlp.gate;
+    const outrider_weight *one = l->experts && !l->beside ? &l->router : &l->mlp.gate;
     quantise_some(f, f->work.normed, f->batch.asked->rows, d, one, &l->mlp.up, first, last);
 }
 
@@ -112,9 +120,27 @@ static void gate_rows(forward_ctx *f, const outrider_layer *l, int64_t first, in
 }
 
 /* The next layer's input as well: it is the same rows. */
-static void add_rows(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
-    for (int64_t r = first; r < last; r++) add_block(f, r, &l->mlp_output_norm);
+static void end_rows(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
+    int64_t d = f->model.whole->hidden;
+    for (int64_t i = first * d; l->output_scale && i < last * d; i++) f->work.x[i] *= *l->output_scale;
     if (f->next) norm_for_attention(f, f->next, first, last);
+}
+
+static void add_rows(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; r++) {
+        if (l->beside) add_beside(f, l, r);
+        add_block(f, r, &l->mlp_output_norm);
+    }
+    if (l->input)
+        quantise_some(f, f->work.x, f->batch.asked->rows, f->model.whole->hidden, &l->input->gate, NULL, first, last);
+    else
+        end_rows(f, l, first, last);
+}
+
+static void add_input_rows(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
+    const outrider_norm_weights norm = {l->input->norm, NULL};
+    for (int64_t r = first; r < last; r++) add_block(f, r, &norm);
+    end_rows(f, l, first, last);
 }
 
 /* ---- A layer ---------------------------------------------------------------------------------------------------- */
@@ -154,10 +180,10 @@ static void run_mlp(forward_ctx *f, const outrider_layer *l) {
 }
 
 /* Whether the columns of a key head's queries are whole groups, so that whoever attends for it can give them codes. */
-static int has_whole_groups(const outrider_model *m) { return m->heads / m->kv_heads * m->head_dim % 32 == 0; }
+static int has_whole_groups(const local_model *m) { return m->whole->heads / m->kv_heads * m->head_dim % 32 == 0; }
 
 static void run_attention_alone(forward_ctx *f, const outrider_layer *l) {
-    int whole = f->model.whole->kv_heads && has_whole_groups(f->model.whole);
+    int whole = f->model.kv_heads && has_whole_groups(&f->model);
     set_window(&f->batch, l->window);
     f->gates = l->gated ? f->work.query_gates : NULL;
     f->sinks = l->sinks;
@@ -172,10 +198,13 @@ static void run_attention_block(forward_ctx *f, const outrider_layer *l) {
     activations normed = rows_of(&w->codes, w->normed, rows, attention_inputs(f, l));
     int64_t outputs = queries->all * (l->gated ? 2 : 1);
     product q = l->gated ? (product){&l->q, w->query_gates, outputs} : to_columns(&l->q, w->q, queries);
-    run_linear(f->context, &normed, 3, (product[]){q, to_columns(&l->k, w->keys, kv), to_columns(&l->v, w->values, kv)});
+    product products[] = {q, to_columns(&l->k, w->keys, kv), to_columns(&l->v, w->values, kv)};
+    run_linear(f->context, &normed, l->reads ? 1 : l->values_are_keys ? 2 : 3, products);
     run_adapters(f, l, OUTRIDER_ADAPTED_Q, d, w->normed, outputs, l->gated ? w->query_gates : w->q);
-    run_adapters(f, l, OUTRIDER_ADAPTED_K, d, w->normed, kv->all, w->keys);
-    run_adapters(f, l, OUTRIDER_ADAPTED_V, d, w->normed, kv->all, w->values);
+    if (!l->reads) {
+        run_adapters(f, l, OUTRIDER_ADAPTED_K, d, w->normed, kv->all, w->keys);
+        run_adapters(f, l, OUTRIDER_ADAPTED_V, d, w->normed, kv->all, w->values);
+    }
     if (l->whole_qk_norm) {
         gather_columns(f, w->q, rows, queries);
         gather_columns(f, w->keys, rows, kv);
@@ -191,6 +220,7 @@ static void run_attention_block(forward_ctx *f, const outrider_layer *l) {
 void run_layer(forward_ctx *f, const outrider_layer *l, const outrider_layer *next) {
     int64_t rows = f->batch.asked->rows;
     f->next = next;
+    f->model = columns_of_layer(&f->model, l);
     if (l == f->model.whole->layer) run_rows(f, l, rows, norm_for_attention);
     if (l->recurrent)
         run_recurrent(f, l);
@@ -200,10 +230,12 @@ void run_layer(forward_ctx *f, const outrider_layer *l, const outrider_layer *ne
         run_attention_block(f, l);
     gather_columns(f, f->work.y, rows, &f->model.hidden);
     run_rows(f, l, rows, add_and_norm);
-    if (l->experts)
-        run_experts(f, l);
-    else
-        run_mlp(f, l);
+    if (!l->experts || l->beside) run_mlp(f, l);
+    if (l->beside) prepare_beside(f, l);
+    if (l->experts) run_experts(f, l);
     gather_columns(f, f->work.y, rows, &f->model.hidden);
     run_rows(f, l, rows, add_rows);
+    if (!l->input) return;
+    run_input(f, l);
+    run_rows(f, l, rows, add_input_rows);
 }

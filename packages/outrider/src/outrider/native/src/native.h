@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 17 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 18 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -145,6 +145,22 @@ typedef struct {
     const float *norm;    /* [value_dim] */
 } outrider_recurrent;
 
+/* What a token's own embedding of a layer adds behind the layer's MLP (Gemma 4): x += norm(out (activation(gate x) * e))
+ * with e of ``layer_inputs`` numbers. */
+typedef struct {
+    outrider_weight gate; /* [layer_inputs, hidden] */
+    outrider_weight out;  /* [hidden, layer_inputs] */
+    const float *norm;    /* [hidden] */
+} outrider_layer_input;
+
+/* Experts beside the layer's MLP (Gemma 4). Router and experts read the residual stream, by norms of their own. What the
+ * MLP gives and what the experts give are normed, added, and then go on as the output of an MLP does. */
+typedef struct {
+    const float *router_norm, *expert_norm;              /* [hidden]: of what they read */
+    const float *mlp_output_norm, *expert_output_norm;   /* [hidden]: of what they give */
+    const float *expert_scale;                           /* [experts]: factors of the weights of those used */
+} outrider_beside;
+
 /* Attention on latents (multi-head latent attention, DeepSeek-V2), in place of a layer's q, k, v and out.
  *
  * A row's latent, [rank], and one key part for all heads, [rotated], are what the cache has of it: head_dim is the sum of
@@ -163,7 +179,8 @@ typedef struct {
 } outrider_latent;
 
 typedef struct {
-    outrider_weight q, k, v, out; /* unused if the layer is recurrent, or attends to latents */
+    outrider_weight q, k, v, out; /* unused if the layer is recurrent, or attends to latents; k and v too if it ``reads``,
+                                     and v if values_are_keys */
     outrider_mlp mlp;                               /* unused if there are experts */
     outrider_norm_weights attention_norm, mlp_norm; /* of what a block reads */
     outrider_norm_weights attention_output_norm, mlp_output_norm; /* of what it adds */
@@ -186,6 +203,14 @@ typedef struct {
     const float *embedding_norm; /* [hidden], or NULL. With it attention reads the row's embedding, normed by it, and
                                     behind that the normed x: q, k and v have 2 * hidden inputs (EAGLE-3) */
     const float *sinks; /* [heads]: a score of each head that takes part in the softmax and has no value; or NULL */
+    int32_t kv_heads, head_dim; /* of this layer; 0: those of the model */
+    int32_t reads;              /* the layer has no keys and values: it attends to those of layer ``reads`` - 1 of the
+                                   cache; 0: it has its own */
+    int32_t values_are_keys;    /* values are the keys before these are normed and rotated */
+    const float *v_norm;        /* [head_dim]: of each head's values; or NULL */
+    const outrider_layer_input *input; /* or NULL */
+    const outrider_beside *beside;     /* the layer has an MLP, and experts beside it; NULL: one of them */
+    const float *output_scale;         /* [1]: of the residual stream behind the layer; or NULL */
 } outrider_layer;
 
 /* Gives every process what each of them has: ``own``, of ``bytes`` bytes, side by side in ``all`` [size][bytes]. With
@@ -236,12 +261,16 @@ typedef struct {
     float attention_scale;            /* of scores, in place of 1 / sqrt(head_dim) */
     float attention_cap, logit_cap;   /* s becomes cap * tanh(s / cap) */
     float swiglu_alpha, swiglu_limit;
-    int32_t reserved;
+    int32_t layer_inputs;             /* numbers of a token's embedding for each layer; 0: there are none */
     const outrider_layer *layer;
     outrider_norm_weights final_norm; /* NULL: the head reads x as it is */
     const outrider_weight *embedding; /* [vocabulary, hidden], or NULL: inputs are always given */
     const outrider_weight *head;      /* [vocabulary, hidden], or NULL: no logits are asked for */
     outrider_shard *shard;            /* NULL: the model is whole */
+    /* With layer_inputs: what a layer's ``input`` reads is  (norm(projection x / sqrt(hidden)) + e) / sqrt(2),  of the
+     * row's embedding x and of its layer_embeddings e. */
+    const outrider_weight *layer_projection; /* [layers * layer_inputs, hidden] */
+    const float *layer_projection_norm;      /* [layer_inputs] */
 } outrider_model;
 
 enum outrider_cache_type { OUTRIDER_CACHE_F32 = 0, OUTRIDER_CACHE_BF16 = 1, OUTRIDER_CACHE_I8 = 2 };
@@ -262,8 +291,8 @@ typedef struct {
                                key, change of the value, and decay of the pending rows */
 } outrider_states;
 
-/* Rows of keys and values, [rows, kv_heads, head_dim] for each layer that attends, in order. 8-bit rows have a scale for
- * each head. Of latents the value is the beginning of the key: ``values`` are the same pointers as ``keys``, and
+/* Rows of keys and values, [rows, kv_heads, head_dim] for each layer that has its own, in order. 8-bit rows have a
+ * scale for each head. Of latents the value is the beginning of the key: ``values`` are the same pointers as ``keys``, and
  * value_scales are of that beginning, key_scales of the rest. */
 typedef struct {
     int32_t type;
@@ -275,6 +304,7 @@ typedef struct {
     void *const *values; /* [layers] */
     float *const *key_scales, *const *value_scales; /* [layers]: [rows, kv_heads], or NULL */
     const outrider_states *states; /* NULL: there are none */
+    const int32_t *heads; /* [layers][2]: kv_heads and head_dim of each layer; NULL: all have those above */
 } outrider_cache;
 
 /* ---- A forward pass ------------------------------------------------------------------------------------------- */
@@ -330,6 +360,7 @@ typedef struct {
     const float *embeddings;       /* [rows, hidden], for layers with an embedding_norm; or NULL: there are none */
     const outrider_low_rank *const *adapters; /* [rows]: each row's adapter, [layers][OUTRIDER_ADAPTED] of the model's
                                                  dimensions, or NULL; or NULL: no row has one. Experts have none. */
+    const float *layer_embeddings; /* [rows, layers of the model, layer_inputs], scaled; NULL without layer_inputs */
 } outrider_batch;
 
 enum outrider_status {

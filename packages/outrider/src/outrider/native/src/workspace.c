@@ -69,9 +69,29 @@ static int64_t take_latent_rows(arena *a, workspace *w, const outrider_model *m,
     return larger(larger(of_heads, outputs_of(m, t)), t->query_rank);
 }
 
+static void take_layer_inputs(arena *a, workspace *w, const outrider_model *m, int64_t rows) {
+    w->layer_inputs = take(a, rows * m->layers * m->layer_inputs, sizeof(float));
+    w->layer_gate = take(a, rows * m->layer_inputs, sizeof(float));
+}
+
+/* Numbers of a row's keys in the layer that has the most. */
+static int64_t widest_keys(const local_model *m) {
+    int64_t most = m->kv.all;
+    for (int32_t i = 0; i < m->whole->layers; i++) most = larger(most, columns_of_layer(m, m->whole->layer + i).kv.all);
+    return most;
+}
+
+static int has_beside(const outrider_model *m) {
+    for (int32_t i = 0; i < m->layers; i++)
+        if (m->layer[i].beside) return 1;
+    return 0;
+}
+
 void take_workspace(arena *a, workspace *w, const local_model *m, const outrider_recurrent *r, int64_t rows,
                     int64_t scored) {
-    int64_t d = m->whole->hidden, width = m->queries.all, inner = larger(m->inner.all, m->expert_inner.all);
+    int64_t d = m->whole->hidden, width = larger(m->queries.all, (int64_t)m->whole->heads * widest_head(m->whole));
+    int64_t keys = widest_keys(m), layer_inputs = m->whole->layer_inputs;
+    int64_t inner = larger(m->inner.all, m->expert_inner.all);
     int64_t wide = reads_embeddings(m->whole) ? 2 * d : d; /* what attention reads */
     int64_t experts = 0, used = 0, most = larger(rows, scored);
     count_experts(m->whole, &experts, &used);
@@ -82,13 +102,15 @@ void take_workspace(arena *a, workspace *w, const local_model *m, const outrider
     w->q = take(a, rows * width, sizeof(float));
     w->attended = take(a, rows * width, sizeof(float));
     w->query_gates = take(a, has_gates(m->whole) ? rows * 2 * width : 0, sizeof(float));
-    w->keys = take(a, rows * m->kv.all, sizeof(float));
-    w->values = take(a, rows * m->kv.all, sizeof(float));
+    w->keys = take(a, rows * keys, sizeof(float));
+    w->values = take(a, rows * keys, sizeof(float));
     w->gate = take(a, w->pairs * inner, sizeof(float));
     w->up = take(a, w->pairs * inner, sizeof(float));
     int64_t latent = take_latent_rows(a, w, m->whole, rows);
-    w->codes = take_codes(a, most, larger(larger(larger(wide, width), latent), r ? values_of(r) : 0));
+    w->codes = take_codes(a, most, larger(larger(larger(wide, width), larger(latent, layer_inputs)), r ? values_of(r) : 0));
     if (r) take_recurrent_rows(a, w, r, rows);
     w->gated = take_codes(a, w->pairs, inner);
     if (experts) take_experts(a, w, experts, rows, d);
+    if (layer_inputs) take_layer_inputs(a, w, m->whole, rows);
+    w->beside = take(a, has_beside(m->whole) ? rows * d : 0, sizeof(float));
 }

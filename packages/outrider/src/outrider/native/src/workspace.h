@@ -18,6 +18,9 @@ typedef struct {
     float *q, *attended;      /* [rows, heads * head_dim] */
     float *query_gates;       /* [rows, heads, 2, head_dim], of gated layers: queries, and gates of attended */
     float *keys, *values;     /* [rows, kv_heads * head_dim] */
+    float *layer_inputs;      /* [rows, layers, layer_inputs], of a model that has them */
+    float *layer_gate;        /* [rows, layer_inputs] */
+    float *beside;            /* [rows, hidden]: of a layer with experts beside its MLP, what the MLP gives */
     /* Of attention on latents, whose q is [rows, heads, rank + rotated], attended [heads, rows, rank]: */
     float *query_latent;      /* [rows, query_rank] */
     float *query_parts;       /* [rows, heads, plain + rotated] */

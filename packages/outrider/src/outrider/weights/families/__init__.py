@@ -6,6 +6,7 @@ from outrider.weights.families.base import Family
 from outrider.weights.families.ernie4_5 import ERNIE4_5
 from outrider.weights.families.exaone4 import EXAONE4
 from outrider.weights.families.gemma import GEMMA, GEMMA2, GEMMA3
+from outrider.weights.families.gemma4 import GEMMA4
 from outrider.weights.families.glm4 import GLM, GLM4
 from outrider.weights.families.granite import GRANITE
 from outrider.weights.families.hybrid import QWEN3_5, QWEN3_5_MOE, QWEN3_NEXT
@@ -24,6 +25,6 @@ FAMILIES: dict[str, Family] = {
     for family in (
         *(LLAMA, MISTRAL, QWEN2, QWEN3, PHI3, GRANITE, SMOLLM3, OLMO2, OLMO3, STARCODER2, GLM, GLM4),
         *(SEED_OSS, ERNIE4_5, EXAONE4),
-        *(GEMMA, GEMMA2, GEMMA3, MIXTRAL, QWEN3_MOE, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
+        *(GEMMA, GEMMA2, GEMMA3, GEMMA4, MIXTRAL, QWEN3_MOE, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
     )
 }

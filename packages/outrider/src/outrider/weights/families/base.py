@@ -97,6 +97,8 @@ class Family:
     """Files may hold a head that predicts a token more (``mtp.*``), of the kind of the last layer."""
     may_stack_experts: bool = False
     """Files may hold the experts of a layer as ``experts.gate_up_proj`` and ``experts.down_proj``, without suffix."""
+    experts: str = "mlp.experts"
+    """The name of experts in a layer."""
 
     @property
     def own_code(self) -> tuple[str, str]:
@@ -107,9 +109,9 @@ class Family:
         """A function from canonical names to those of a file that has the tensors ``found``."""
 
         def name(canonical: str) -> str:
-            before, stacked, rest = canonical.partition(".experts.")
-            if stacked and f"{before}.experts.gate_up_proj" in found:
-                return f"{before}.experts.{'down' if 'down_proj' in rest else 'gate_up'}_proj"
+            before, stacked, rest = canonical.partition(".mlp.experts.")
+            if stacked and f"{before}.{self.experts}.gate_up_proj" in found:
+                return f"{before}.{self.experts}.{'down' if 'down_proj' in rest else 'gate_up'}_proj"
             return self.own_name(canonical)
 
         return name if self.may_stack_experts else self.own_name

@@ -28,10 +28,14 @@ OtherFamily = Literal["encoder_decoder", "vision_language", "transformers"]
 ENCODER_DECODERS = frozenset(("t5", "mt5", "bart", "marian", "whisper"))
 VISION_LANGUAGE = frozenset(("smolvlm", "idefics3"))
 
-TEXT_PARTS: Mapping[str, str] = {"qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text"}
+TEXT_PARTS: Mapping[str, str] = {
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "gemma4": "gemma4_text",
+}
 """Models of text and images of which this distribution computes the text: ``model_type`` of the whole and the part."""
 
-NATIVE_ONLY = frozenset(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"))
+NATIVE_ONLY = frozenset(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gemma4_text"))
 """Families of ours that only the native library computes; without it, transformers' code does."""
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.models.latent import LatentAttention
+from outrider.weights.files.gemma4 import layer_embedding_shapes, layer_shapes
 
 _MOST_EXPERTS = 1024
 _HEAD = "lm_head.weight"
@@ -19,9 +20,12 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Canonical tensor name to shape, in the order a forward pass needs them."""
     d = config.hidden_size
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config.vocab_size, d)}
+    shapes |= layer_embedding_shapes(config)
     for i in range(config.num_layers):
-        for name, shape in (_mixer(config, i) | _mlp(config, i)).items():
-            shapes[f"model.layers.{i}.{name}"] = shape
+        own = layer_shapes(config, i)
+        for name, shape in (_mixer(config, i) | _mlp(config, i) | own).items():
+            if shape:
+                shapes[f"model.layers.{i}.{name}"] = shape
     shapes |= _norm(config, "model.norm")
     if not config.tie_embeddings:
         shapes["lm_head.weight"] = (config.vocab_size, d)
@@ -30,11 +34,11 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 def _draft_head(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """The head that predicts a token more: a layer with attention, of the kind of the model's last layer."""
-    d = config.hidden_size
+    d, last = config.hidden_size, config.num_layers - 1
     shapes: dict[str, tuple[int, ...]] = {"mtp.fc.weight": (d, 2 * d)}
     for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden"):
         shapes |= _norm(config, f"mtp.{name}")
-    for name, shape in (_attention(config) | _mlp(config, config.num_layers - 1)).items():
+    for name, shape in (_attention(config, last) | _mlp(config, last)).items():
         shapes[f"mtp.layers.0.{name}"] = shape
     return shapes | _norm(config, "mtp.norm")
 
@@ -42,7 +46,7 @@ def _draft_head(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 def _mixer(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]:
     recurrent = config.recurrent
     if recurrent is None or not config.is_recurrent(layer):
-        return _attention(config)
+        return _attention(config, layer)
     d, heads, name = config.hidden_size, recurrent.value_heads, "linear_attn."
     return _norm(config, "input_layernorm") | {
         f"{name}in_proj_qkv.weight": (recurrent.channels, d),
@@ -83,11 +87,11 @@ def _latent(config: ModelConfig, sizes: LatentAttention) -> dict[str, tuple[int,
     return shapes | _linear(f"{name}o_proj", d, heads * sizes.value_dim, config.output_bias)
 
 
-def _attention(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+def _attention(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]:
     if config.latent is not None:
         return _latent(config, config.latent)
-    d, head = config.hidden_size, config.head_dim
-    q, kv = config.num_heads * head, config.num_kv_heads * head
+    d, head = config.hidden_size, config.head_dim_of(layer)
+    q, kv = config.num_heads * head, config.kv_heads_of(layer) * head
     shapes = {} if config.norms == "after" else _norm(config, "input_layernorm")
     for name, rows in (("q", 2 * q if config.gated_attention else q), ("k", kv), ("v", kv)):
         shapes |= _linear(f"self_attn.{name}_proj", rows, d, config.attention_bias)
@@ -110,8 +114,8 @@ def _mlp(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]:
         if experts.shared_size:
             shapes |= _projections(config, "mlp.shared_expert", experts.shared_size)
             shapes["mlp.shared_expert_gate.weight"] = (1, d)
-    else:
-        shapes |= _projections(config, "mlp", config.intermediate_size)
+    if experts is None or experts.beside or not config.is_sparse(layer):
+        shapes |= _projections(config, "mlp", config.inner_of(layer))
     return shapes | ({} if config.norms == "before" else _norm(config, "mlp_output_norm"))
 
 

@@ -61,15 +61,19 @@ def _read(path: Path, header: GGUFHeader) -> ModelConfig:
     embedding = header.tensors.get("token_embd.weight")
     if embedding is None:
         raise ModelFormatError("tensor token_embd.weight is missing: download the file again")
+
+    def one(key: str, otherwise: Any = None) -> Any:
+        return None if key in kind.by_layer else get(f"{arch}.{key}", otherwise)
+
     heads, width = get(f"{arch}.attention.head_count"), get(f"{arch}.embedding_length")
     raw = {
         "model_type": kind.family,
         "vocab_size": embedding.shape[0],
         "hidden_size": width,
-        "intermediate_size": get(f"{arch}.feed_forward_length"),
+        "intermediate_size": one("feed_forward_length"),
         "num_hidden_layers": num_model_layers(header),
         "num_attention_heads": heads,
-        "num_key_value_heads": get(f"{arch}.attention.head_count_kv", heads),
+        "num_key_value_heads": one("attention.head_count_kv", heads),
         "max_position_embeddings": get(f"{arch}.context_length"),
         "rms_norm_eps": shortest(get(f"{arch}.{kind.eps}")),
         "tie_word_embeddings": "output.weight" not in header.tensors,
@@ -84,12 +88,13 @@ def _read(path: Path, header: GGUFHeader) -> ModelConfig:
         raw["partial_rotary_factor"] = turned / head_dim
     rope = read_gguf_rope(arch, header, turned, FAMILIES[kind.family])
     config = _as_stored(parse_config(raw | {"head_dim": head_dim} | rope | kind.read(arch, header)), header, kind)
-    whole = {"rope.dimension_count": config.rotary_dim or config.head_dim, "attention.value_length": config.head_dim}
+    head_dim = config.head_dim if config.gemma4 is None else config.gemma4.full_head_dim
+    whole = {"rope.dimension_count": config.rotary_dim or head_dim, "attention.value_length": head_dim}
     for key, wanted in whole.items():
         value = get(f"{arch}.{key}", wanted)
         if value != wanted:
             raise ModelFormatError(
-                f"{arch}.{key}={shown(value)} is not supported: a head has {config.head_dim} dimensions, all rotated"
+                f"{arch}.{key}={shown(value)} is not supported: a head has {head_dim} dimensions, all rotated"
             )
     return config if kind.reads_window else _within_window(config, get(f"{arch}.attention.sliding_window"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from outrider.weights.gguf.dense import DENSE
+from outrider.weights.gguf.gemma4 import GEMMA4
 from outrider.weights.gguf.header import GGUFHeader
 from outrider.weights.gguf.hybrid import HYBRIDS
 from outrider.weights.gguf.names import GGUFFamily, shortest
@@ -119,6 +120,7 @@ GGUF_FAMILIES: dict[str, GGUFFamily] = {
         tensors=_GEMMA,
         reads_window=True,
     ),
+    "gemma4": GEMMA4,
     "qwen3moe": GGUFFamily(family="qwen3_moe", read=_qwen3moe, keys=(*_EXPERTS, "expert_feed_forward_length")),
     **DENSE,
     **HYBRIDS,

@@ -12,7 +12,11 @@ from outrider.weights.gguf.header import GGUFHeader
 
 __all__ = ["GGUFFamily", "Keys", "shortest"]
 
-_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"} | {
+    "per_layer_token_embd": "model.embed_tokens_per_layer",
+    "per_layer_model_proj": "model.per_layer_model_projection",
+    "per_layer_proj_norm": "model.per_layer_projection_norm",
+}
 _LAYER = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -31,7 +35,7 @@ _LAYER = {
     "ffn_up_exps": "mlp.experts.up_proj",
     "ffn_down_exps": "mlp.experts.down_proj",
 }
-_NAME = re.compile(r"(?:blk\.(\d+)\.)?((?:nextn\.)?\w+)(?:\.(weight|bias))?")
+_NAME = re.compile(r"(?:blk\.(\d+)\.)?((?:nextn\.)?\w+)(?:\.(weight|bias|scale))?")
 _EXPERT = re.compile(r"\.experts\.\d+\.")
 
 Keys = Callable[[str, GGUFHeader], dict[str, Any]]
@@ -52,6 +56,8 @@ class GGUFFamily:
     """Names of a layer's tensors where they are not Llama's."""
     whole_names: Mapping[str, str] = field(default_factory=dict)
     """The same for whole names, suffix included."""
+    by_layer: tuple[str, ...] = ()
+    """Keys that may have a value for each layer; ``read`` reads them."""
     eps: str = "attention.layer_norm_rms_epsilon"
     partial: bool = False
     """``rope.dimension_count`` may be less than a head's dimension."""

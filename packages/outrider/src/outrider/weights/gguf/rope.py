@@ -12,7 +12,7 @@ from outrider.utils.json_files import shown
 from outrider.weights.families import Family
 from outrider.weights.gguf.header import GGUFHeader
 
-__all__ = ["ROPE_READ", "ROPE_TENSORS", "llama3_divisors", "read_gguf_rope"]
+__all__ = ["ROPE_READ", "ROPE_TENSORS", "llama3_divisors", "read_divisors", "read_gguf_rope"]
 
 # The scaling of Llama 3.1, 3.2 and 3.3. GGUF files keep its divisors only, by which it is recognised.
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -55,10 +55,10 @@ def _scaling(arch: str, header: GGUFHeader, turned: object, theta: object) -> di
             f"rope scaling {shown(kind)} is not supported: use linear, yarn, LongRoPE, Llama 3 or none"
         )
     scaled = kind != "none" and factor not in (0.0, 1.0, None)
-    short = _read_divisors(arch, header, _SHORT, turned)
+    short = read_divisors(arch, header, _SHORT, turned)
     if short is None and _LONG in header.tensors:
         raise ModelFormatError(f"{_LONG} without {_SHORT} is not supported: download the file again")
-    found = _read_divisors(arch, header, _DIVISORS, turned)
+    found = None if arch.startswith("gemma4") else read_divisors(arch, header, _DIVISORS, turned)
     llama3 = None if found is None else _recognise_llama3(found, theta)
     if sum((scaled, short is not None, llama3 is not None)) > 1:
         raise ModelFormatError(f"{kind} scaling by {shown(factor)} together with tensors of another is not supported")
@@ -74,7 +74,8 @@ def _scaling(arch: str, header: GGUFHeader, turned: object, theta: object) -> di
     return {"rope_type": "linear", "factor": factor} if scaled else llama3
 
 
-def _read_divisors(arch: str, header: GGUFHeader, name: str, turned: object) -> np.ndarray[Any, Any] | None:
+def read_divisors(arch: str, header: GGUFHeader, name: str, turned: object) -> np.ndarray[Any, Any] | None:
+    """A tensor of divisors, one for each rotary pair; None if the file has none. Raises ``ModelFormatError``."""
     tensor = header.tensors.get(name)
     if tensor is None:
         return None
@@ -91,7 +92,7 @@ def _read_divisors(arch: str, header: GGUFHeader, name: str, turned: object) -> 
     return divisors
 
 
-_WITH_TENSORS = {_DIVISORS: ("llama", "granite", "exaone4"), _SHORT: ("phi3",)}
+_WITH_TENSORS = {_DIVISORS: ("llama", "granite", "exaone4", "gemma4", "gemma4-assistant"), _SHORT: ("phi3",)}
 
 
 def llama3_divisors(factor: float, theta: float, pairs: int) -> list[float]:

@@ -1,7 +1,7 @@
 """Models of text and images whose text part is a family of ours: the images are not computed, and the text is.
 
 ``config.json`` describes the text part in ``text_config``; its tensors are ``model.language_model.*``, ``lm_head`` and
-``mtp.*``, and those of the vision part ``model.visual.*``.
+``mtp.*``; others are of the parts that see and hear.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from typing import Any
 
 from outrider.errors import ModelFormatError
 from outrider.utils.json_files import shown
+from outrider.weights.families import FAMILIES
 from outrider.weights.families.elsewhere import TEXT_PARTS
 from outrider.weights.hf_config.keys import check_safe
 
 __all__ = ["text_config", "text_tensors", "vision_tensors"]
 
-_TEXT, _VISION = "model.language_model.", "model.visual."
+_TEXT = "model.language_model."
+_VISION = ("model.visual.", "model.vision_tower.", "model.embed_vision.", "model.audio_tower.", "model.embed_audio.")
 
 
 def text_config(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,7 +34,8 @@ def text_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     if text.get("model_type", family) != family:
         raise ModelFormatError(f"text_config.model_type={shown(text['model_type'])} is not {family}, as {whole} needs")
     own = {key: raw[key] for key in ("eos_token_id", "bos_token_id") if key in raw and key not in text}
-    return {**text, **own, "model_type": family, "tie_word_embeddings": raw.get("tie_word_embeddings", False)}
+    tied = FAMILIES[family].defaults["tie_word_embeddings"]
+    return {**text, **own, "model_type": family, "tie_word_embeddings": raw.get("tie_word_embeddings", tied)}
 
 
 def text_tensors(names: Iterable[str]) -> dict[str, str]:

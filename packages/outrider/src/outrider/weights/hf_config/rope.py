@@ -50,6 +50,7 @@ def _read_by_kind(raw: Mapping[str, Any], family: Family) -> Rope:
     Only Gemma 3 reads ``rope_local_base_freq``.
     """
     own, scaling = _object(raw, "rope_parameters"), _object(raw, "rope_scaling")
+    own = own or family.defaults.get("rope_parameters", {})
     truncate = {"truncate": own.get("truncate", True)}  # transformers reads it in this object only
     full = _parse(raw, {**_object(own, _BY_KIND[0]), **scaling, **truncate}, "rope_parameters", family)
     read = raw.get("rope_local_base_freq") if "rope_local_base_freq" in family.keys else None
@@ -78,8 +79,8 @@ def _parse(raw: Mapping[str, Any], rope: object, key: str, family: Family) -> Ro
     partial = rope.get("partial_rotary_factor")
     if partial is None:
         partial = raw.get("partial_rotary_factor", 1.0)
-    if not family.partial and kind == "default":
-        partial = None  # transformers' code for the family does not read it
+    if not family.partial and kind in ("default", "proportional"):
+        partial = None  # transformers' code for the family does not read it, or not as a share of the dimensions
     if partial not in (None, 1) and not family.partial:
         raise ModelFormatError(f"partial_rotary_factor={shown(partial)} is not supported: only whole heads are rotated")
     share = 1.0 if partial is None else positive({"partial_rotary_factor": partial}, "partial_rotary_factor")
@@ -138,6 +139,15 @@ def _longrope(raw: Mapping[str, Any], rope: Mapping[str, Any], key: str) -> dict
     }
 
 
+def _proportional(raw: Mapping[str, Any], rope: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The first pairs of a head turn, as if all of them did."""
+    share, factor = rope.get("partial_rotary_factor", 1.0), rope.get("factor", 1.0)
+    share = positive({"partial_rotary_factor": share}, "partial_rotary_factor")
+    if share > 1:
+        raise ModelFormatError(f"{key}: partial_rotary_factor={share} is more than a head: download the model again")
+    return {"rope_type": "proportional", "share": share, "factor": positive({"factor": factor}, "factor")}
+
+
 _SCALINGS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any], str], dict[str, Any]]] = {
     "default": lambda raw, rope, key: {},
     "linear": _linear,
@@ -145,6 +155,7 @@ _SCALINGS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any], str], di
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": _longrope,
+    "proportional": _proportional,
 }
 
 
