@@ -12,7 +12,7 @@ from outrider.llm import LLM
 from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import num_weights
 from outrider.verify.verifiers.catalog import VERIFIERS
-from outrider_server.answer.formats import takes_tools
+from outrider_server.answer.switches import takes_tools
 from outrider_server.http.context import check_sees_all
 from outrider_server.http.errors import ApiError, json_response
 from outrider_server.http.openapi import responses

@@ -1,18 +1,38 @@
-"""A model's answer format, read from its chat template: markers of thinking and tool calls, and the thinking switch."""
+"""A model's answer format, read from its chat template: markers of thinking, of the answer and of tool calls."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from outrider.tokenizer.tokenizer import Tokenizer
-from outrider_server.http.errors import invalid
+from outrider_server.answer.notations import Notation, deepseek, gemma, glm, invoke, kimi
+from outrider_server.answer.tool_calls import parse_calls
+
+__all__ = ["BARE", "PLAIN", "THINKING", "TOOL_FORMATS", "WRAPPERS", "AnswerFormat", "ThinkingFormat", "ToolFormat"]
+
+
+class ThinkingFormat(NamedTuple):
+    """Where a thinking section begins and ends."""
+
+    opening: str
+    closing: str
+    token: str = ""
+    """The token that ``opening`` begins with; empty: it is one."""
+
 
 THINKING = (
-    ("<think>", "</think>"),  # Qwen 3, QwQ, DeepSeek-R1, SmolLM3
-    ("[THINK]", "[/THINK]"),  # Magistral
+    ThinkingFormat("<think>", "</think>"),  # Qwen 3, QwQ, DeepSeek, GLM, Kimi K2, MiniMax, Nemotron, Exaone 4, ERNIE
+    ThinkingFormat("[THINK]", "[/THINK]"),  # Magistral, Ministral 3, Mistral 4
+    ThinkingFormat("<seed:think>", "</seed:think>"),
+    ThinkingFormat("<|channel>thought", "<channel|>", "<|channel>"),  # Gemma 4
 )
-"""Where a thinking section begins and ends."""
+
+WRAPPERS = (
+    ("<response>", "</response>"),  # ERNIE 4.5, Granite 3.3
+    ("<answer>", "</answer>"),  # Hunyuan
+)
+"""Markers around the whole text of an answer, which are no part of it."""
 
 TAIL_TOKENS = 8  # of a prompt, enough for a marker and line breaks behind it
 
@@ -23,14 +43,52 @@ class ToolFormat:
 
     opening: str | None
     closing: str = ""
-    bare: bool = False  # an answer that is JSON as a whole is a call as well
+    bare: bool = False  # an answer that is calls as a whole, without a marker, is calls as well
+    read: Notation = parse_calls
+    told_by: str = ""
+    """What a chat template of this format holds; empty: ``opening``."""
+    around: tuple[str, ...] = ()
+    """Markers around all calls; they are no text."""
+    inner: tuple[str, ...] = ()
+    """Markers that ``read`` needs, which may be control tokens."""
+    by_token: bool = False
+    """A vocabulary with the token ``opening`` tells of the format: templates do not."""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """All markers."""
+        return tuple(text for text in (self.opening, self.closing, *self.around, *self.inner) if text)
+
+    def is_of(self, template: str, tokenizer: Tokenizer) -> bool:
+        """Whether a model with this template and tokenizer writes its calls so."""
+        told = self.told_by or self.opening or ""
+        return told in template or (self.by_token and self.opening in tokenizer.vocabulary)
 
 
+_DSML = "｜DSML｜"
 TOOL_FORMATS = (
-    ToolFormat("<tool_call>", "</tool_call>"),  # Hermes, Qwen, SmolLM; Qwen 3 Coder, with XML inside
-    ToolFormat("[TOOL_CALLS]"),  # Mistral
+    ToolFormat("<tool_call>", "</tool_call>", read=glm, told_by="<arg_key>", inner=(
+        "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")),  # GLM-4.5 to 4.7
+    ToolFormat("<tool_call>", "</tool_call>"),
+    # Hermes, Qwen, SmolLM, Granite 4, Exaone 4, ERNIE 4.5; Qwen 3 Coder and Nemotron 3, with XML inside
+    ToolFormat("<seed:tool_call>", "</seed:tool_call>"),
+    ToolFormat("[TOOL_CALLS]", inner=("[ARGS]", "[CALL_ID]")),  # Mistral, Ministral
+    ToolFormat("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", read=deepseek, inner=("<｜tool▁sep｜>",),
+               around=("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")),  # DeepSeek V3, R1, V3.1
+    ToolFormat(f"<{_DSML}invoke name=", f"</{_DSML}invoke>", read=invoke, told_by=_DSML,
+               around=(f"<{_DSML}function_calls>", f"</{_DSML}function_calls>"), inner=(_DSML,)),  # DeepSeek V3.2
+    ToolFormat("<|tool_call_begin|>", "<|tool_call_end|>", read=kimi, inner=("<|tool_call_argument_begin|>",),
+               around=("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>")),  # Kimi K2
+    ToolFormat("<invoke name=", "</invoke>", read=invoke, told_by="<minimax:tool_call>",
+               around=("<minimax:tool_call>", "</minimax:tool_call>")),  # MiniMax M2
+    ToolFormat("<|tool_call>", "<tool_call|>", read=gemma, inner=('<|"|>',)),  # Gemma 4
+    ToolFormat("<TOOLCALL>", "</TOOLCALL>"),  # Nemotron Nano 2
+    ToolFormat("<tool_calls>", "</tool_calls>"),  # Hunyuan
     ToolFormat("<|python_tag|>", bare=True),  # Llama 3
-)
+    ToolFormat("<|python_start|>", "<|python_end|>", bare=True, by_token=True),  # Llama 4
+    ToolFormat("<|tool_call_start|>", "<|tool_call_end|>", by_token=True),  # LFM2
+    ToolFormat("<|tool_call|>"),  # Granite 3
+)  # fmt: skip
 BARE = ToolFormat(None, bare=True)
 """Llama 3.2, and calls that a grammar forces."""
 
@@ -39,12 +97,15 @@ BARE = ToolFormat(None, bare=True)
 class AnswerFormat:
     """How the answers of a model are written."""
 
-    thinking: tuple[str, str] | None
+    thinking: ThinkingFormat | None
     tools: ToolFormat
+    wrapper: tuple[str, str] | None = None
+    thinking_tokens: tuple[str, str] | None = None
+    """The markers of thinking that are tokens; None if the model does not think, or a marker is several tokens."""
     thinking_ids: tuple[int, int] | None = None
-    """The markers of thinking as tokens; None if the model does not think, or a marker is several tokens."""
+    """The same as ids."""
     thinking_marker_ids: frozenset[int] = frozenset()
-    """Markers of thinking that are control tokens, which text leaves out unless told otherwise."""
+    """Markers of thinking and of the answer that are control tokens, which text leaves out unless told otherwise."""
     tool_marker_ids: frozenset[int] = frozenset()
     """The same, with the markers of tool calls."""
 
@@ -52,18 +113,21 @@ class AnswerFormat:
     def of(cls, tokenizer: Tokenizer) -> AnswerFormat:
         """Read once for each model that is served."""
         template = tokenizer.chat_template or ""
-        tools = next((form for form in TOOL_FORMATS if form.opening and form.opening in template), BARE)
-        thinking = next((pair for pair in THINKING if pair[1] in template), None)
-        ids = [i for text in thinking or () if (i := tokenizer.vocabulary.get(text)) is not None]
-        of_tools = [tokenizer.vocabulary.get(text) for text in (tools.opening, tools.closing) if text]
-        special = tokenizer.special_ids
-        own = frozenset(i for i in ids if i in special)
+        tools = next((form for form in TOOL_FORMATS if form.is_of(template, tokenizer)), BARE)
+        thinking = next((form for form in THINKING if form.closing in template), None)
+        wrapper = next((pair for pair in WRAPPERS if thinking and all(text in template for text in pair)), None)
+        tokens: tuple[str, ...] = (thinking.token or thinking.opening, thinking.closing) if thinking else ()
+        own, of_tools = _controls(tokenizer, (*tokens, *(wrapper or ()))), _controls(tokenizer, tools.markers)
+        ids = [i for text in tokens if (i := tokenizer.vocabulary.get(text)) is not None]
+        whole = len(ids) == 2
         return cls(
             thinking,
             tools,
-            (ids[0], ids[1]) if len(ids) == 2 else None,
+            wrapper,
+            (tokens[0], tokens[1]) if whole else None,
+            (ids[0], ids[1]) if whole else None,
             own,
-            own | {i for i in of_tools if i is not None and i in special},
+            own | of_tools,
         )
 
     def begins_thinking(self, tokenizer: Tokenizer, prompt: tuple[int, ...]) -> bool:
@@ -71,38 +135,14 @@ class AnswerFormat:
         if self.thinking is None:
             return False
         tail = tokenizer.decode(prompt[-TAIL_TOKENS:], skip_special_tokens=False)
-        return tail.rstrip().endswith(self.thinking[0])
+        return tail.rstrip().endswith(self.thinking.opening)
+
+
+def _controls(tokenizer: Tokenizer, markers: tuple[str, ...]) -> frozenset[int]:
+    """The ids of those markers that are control tokens."""
+    ids = (tokenizer.vocabulary.get(text) for text in markers)
+    return frozenset(i for i in ids if i is not None and i in tokenizer.special_ids)
 
 
 PLAIN = AnswerFormat(None, BARE)
 """Text and nothing else."""
-
-
-def effort_variables(template: str, effort: str) -> dict[str, Any]:
-    """How to tell a chat template of an effort. Raises ApiError for one that this model cannot be told of."""
-    if "reasoning_effort" in template and effort != "none":
-        return {"reasoning_effort": effort}
-    if effort in ("none", "minimal"):
-        return thinking_switch(template, False, "reasoning_effort")
-    if "enable_thinking" in template:
-        remedy = "this model's chat template only turns thinking on or off: send 'none', or leave it out"
-    else:
-        remedy = "this model has no efforts to choose from: leave it out"
-    raise invalid(f"reasoning_effort={effort!r} is not supported: {remedy}", "reasoning_effort", "unsupported")
-
-
-def thinking_switch(template: str, on: bool, param: str) -> dict[str, Any]:
-    """How to tell a chat template whether to think. Raises ApiError where it cannot be told."""
-    if "enable_thinking" in template:
-        return {"enable_thinking": on}
-    if on == any(closing in template for _, closing in THINKING):
-        return {}
-    what = "does not think" if on else "always thinks"
-    raise invalid(
-        f"{param} cannot be turned {'on' if on else 'off'}: this model {what}; leave it out", param, "unsupported"
-    )
-
-
-def takes_tools(template: str) -> bool:
-    """Whether a chat template writes tools into the prompt."""
-    return "tools" in template

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from outrider_server.answer.formats import ToolFormat
-from outrider_server.answer.thinking import ThinkingSplitter, held_back
-from outrider_server.answer.tool_calls import ParsedCall, parse_calls
+from outrider_server.answer.formats import ThinkingFormat, ToolFormat
+from outrider_server.answer.parsed import ParsedCall
+from outrider_server.answer.thinking import ThinkingSplitter, Unwrapper, held_back
+from outrider_server.answer.tool_calls import may_be_calls, parse_calls
+
+__all__ = ["Answer", "AnswerParser", "AnswerPart"]
 
 
 @dataclass(frozen=True)
@@ -42,19 +45,22 @@ class AnswerParser:
 
     def __init__(
         self,
-        thinking: tuple[str, str] | None = None,
+        thinking: ThinkingFormat | None = None,
         tools: ToolFormat | None = None,
         *,
+        wrapper: tuple[str, str] | None = None,
         inside_thinking: bool = False,
         schemas: Mapping[str, Any] | None = None,
     ) -> None:
         """Args:
         thinking: the markers around it; None: there is none.
         tools: how calls are written; None: all is text.
+        wrapper: markers that may stand around the whole text.
         inside_thinking: the prompt has opened a thinking section.
         schemas: of the tools' arguments, by name.
         """
         self._splitter = ThinkingSplitter(thinking, inside=inside_thinking)
+        self._unwrapper = Unwrapper(wrapper)
         self._tools, self._schemas = tools, schemas or {}
         self._held = ""
         self._shown = False
@@ -68,8 +74,9 @@ class AnswerParser:
             if kind == "thinking":
                 parts.append(AnswerPart("thinking", piece))
             else:
-                self._push_text(piece, parts)
+                self._push_text(self._unwrapper.push(piece), parts)
         if end:
+            self._push_text(self._unwrapper.push("", end=True), parts)
             self._flush(parts)
         for part in parts:
             self._keep(part)
@@ -97,41 +104,59 @@ class AnswerParser:
             self._show(self._held, parts)
             self._held = ""
         else:
-            self._marked(self._tools.opening, self._tools.closing, parts)
+            self._marked(self._tools, self._tools.opening, parts)
 
     def _may_be_bare(self, text: str) -> bool:
-        """Whether the answer so far may be JSON as a whole, with or without a marker before it."""
+        """Whether the answer so far may be calls as a whole, with or without a marker before it."""
         marker = (self._tools.opening if self._tools else None) or ""
-        return text[:1] in ("", "{") or (marker != "" and marker.startswith(text[: len(marker)]))
+        return may_be_calls(text) or (marker != "" and marker.startswith(text[: len(marker)]))
 
-    def _marked(self, marker: str, end: str, parts: list[AnswerPart]) -> None:
-        while (at := self._held.find(marker)) >= 0:
+    def _marked(self, form: ToolFormat, opening: str, parts: list[AnswerPart]) -> None:
+        markers = (opening, *form.around)
+        while (found := self._first(markers)) is not None:
+            at, marker = found
             self._show(self._held[:at], parts)
             self._held = self._held[at:]
-            close = self._held.find(end, len(marker)) if end else -1
+            if marker != opening:
+                self._go_on_behind(len(marker))
+                continue
+            close = self._held.find(form.closing, len(marker)) if form.closing else -1
             if close < 0:
                 return
-            inner, self._held = self._held[len(marker) : close], self._held[close + len(end) :]
-            if not self._call(inner, parts):
-                self._show(marker + inner + end, parts)
+            inner, end = self._held[len(marker) : close], close + len(form.closing)
+            if self._call(inner, parts):
+                self._go_on_behind(end)
             else:
-                self._held = self._held.lstrip("\n")
-                self._after_call = not self._held
-        cut = len(self._held) - held_back(self._held, marker)
+                self._show(self._held[:end], parts)
+                self._held = self._held[end:]
+        cut = len(self._held) - held_back(self._held, markers)
         self._show(self._held[:cut], parts)
         self._held = self._held[cut:]
+
+    def _first(self, markers: tuple[str, ...]) -> tuple[int, str] | None:
+        """The first of ``markers`` in the text that is held, and its place."""
+        return min(((at, marker) for marker in markers if (at := self._held.find(marker)) >= 0), default=None)
+
+    def _go_on_behind(self, end: int) -> None:
+        """Drop ``end`` characters that are no text, and the line breaks behind them."""
+        self._held = self._held[end:].lstrip("\n")
+        self._after_call = not self._held
 
     def _flush(self, parts: list[AnswerPart]) -> None:
         """The end of the answer: calls without a closing marker are read now, and the rest is text."""
         text, self._held = self._held, ""
-        marker = (self._tools.opening if self._tools else None) or ""
-        inner = text.strip()
+        form = self._tools or ToolFormat(None)
+        marker, inner = form.opening or "", text.strip()
+        for last in (*form.around, form.closing):
+            inner = inner.removesuffix(last).rstrip()
         marked = bool(marker) and inner.startswith(marker)
-        if text and not self._call(inner.removeprefix(marker), parts, strict=not marked):
+        if text and not self._call(inner.removeprefix(marker), parts, unmarked=not marked):
             self._show(text, parts)
 
-    def _call(self, text: str, parts: list[AnswerPart], *, strict: bool = False) -> bool:
-        calls = parse_calls(text, self._schemas, strict=strict)
+    def _call(self, text: str, parts: list[AnswerPart], *, unmarked: bool = False) -> bool:
+        if self._tools is None:
+            return False
+        calls = parse_calls(text, self._schemas, strict=True) if unmarked else self._tools.read(text, self._schemas)
         parts += [AnswerPart("call", call=call) for call in calls or ()]
         return calls is not None
 

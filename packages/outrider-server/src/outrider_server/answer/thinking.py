@@ -1,16 +1,21 @@
-"""Thinking apart from the answer, as the text grows."""
+"""Thinking apart from the answer, and the answer out of its wrapper, as the text grows."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
+
+from outrider_server.answer.formats import ThinkingFormat
+
+__all__ = ["ThinkingSplitter", "Unwrapper", "held_back"]
 
 Kind = Literal["thinking", "text"]
 
 
-def held_back(text: str, marker: str) -> int:
-    """Characters at the end of ``text`` that may be the beginning of ``marker``."""
-    longest = min(len(marker) - 1, len(text))
-    return next((n for n in range(longest, 0, -1) if text.endswith(marker[:n])), 0)
+def held_back(text: str, markers: Collection[str]) -> int:
+    """Characters at the end of ``text`` that may be the beginning of one of ``markers``."""
+    longest = min(max(map(len, markers), default=1) - 1, len(text))
+    return next((n for n in range(longest, 0, -1) if any(m.startswith(text[-n:]) for m in markers if len(m) > n)), 0)
 
 
 class ThinkingSplitter:
@@ -25,9 +30,9 @@ class ThinkingSplitter:
     A section stands at the beginning of an answer or nowhere. Line breaks around it belong to neither part.
     """
 
-    def __init__(self, markers: tuple[str, str] | None, *, inside: bool) -> None:
+    def __init__(self, markers: ThinkingFormat | None, *, inside: bool) -> None:
         """``inside``: the prompt has opened the section. Without ``markers`` everything is text."""
-        self._open, self._close = markers or ("", "")
+        self._open, self._close = (markers.opening, markers.closing) if markers else ("", "")
         self._state: Literal["start", "inside", "behind", "text"] = "text"
         if markers is not None:
             self._state = "inside" if inside else "start"
@@ -67,7 +72,60 @@ class ThinkingSplitter:
         elif end:
             shown, self._held = self._held, ""
         else:
-            certain = self._held[: len(self._held) - held_back(self._held, self._close)].rstrip("\n")
+            certain = self._held[: len(self._held) - held_back(self._held, (self._close,))].rstrip("\n")
             shown, self._held = certain, self._held[len(certain) :]
         if shown:
             parts.append(("thinking", shown))
+
+
+class Unwrapper:
+    """Takes markers around the whole text of an answer away.
+
+    ::
+
+        push("<response>\\nYes")         -> "Yes"
+        push(".\\n</response>\\n")       -> "."
+
+    A text that does not begin with the first marker is left as it is.
+    """
+
+    def __init__(self, wrapper: tuple[str, str] | None) -> None:
+        self._open, self._close = wrapper or ("", "")
+        self._state: Literal["start", "first", "inside", "behind", "text"] = "start" if wrapper else "text"
+        self._held = ""
+
+    def push(self, text: str, *, end: bool = False) -> str:
+        """The text that is now certain; ``end``: no more follows."""
+        self._held += text
+        if self._state == "start":
+            self._start(end)
+        if self._state == "first":
+            self._held = self._held.lstrip("\n")
+            self._state = "inside" if self._held else "first"
+        shown = ""
+        if self._state == "inside":
+            shown = self._inside(end)
+        if self._state == "behind":  # calls may follow
+            self._held = self._held.lstrip("\n")
+        if self._state in ("behind", "text"):
+            shown, self._held = shown + self._held, ""
+        return shown
+
+    def _start(self, end: bool) -> None:
+        begun = self._held.lstrip()
+        if begun.startswith(self._open):
+            self._held, self._state = begun[len(self._open) :], "first"
+        elif end or not self._open.startswith(begun):
+            self._state = "text"
+
+    def _inside(self, end: bool) -> str:
+        at = self._held.find(self._close)
+        if at >= 0:
+            shown, self._held = self._held[:at].rstrip("\n"), self._held[at + len(self._close) :]
+            self._state = "behind"
+        elif end:
+            shown, self._held = self._held, ""
+        else:
+            certain = self._held[: len(self._held) - held_back(self._held, (self._close,))].rstrip("\n")
+            shown, self._held = certain, self._held[len(certain) :]
+        return shown

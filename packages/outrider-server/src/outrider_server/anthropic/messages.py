@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
+from outrider_server.answer.parsed import ParsedCall
 from outrider_server.answer.parser import AnswerPart
-from outrider_server.answer.tool_calls import ParsedCall
 from outrider_server.anthropic.schema import (
     AnthropicErrorResponse,
     CountRequest,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from outrider_server.answer.formats import thinking_switch
+from outrider_server.answer.switches import thinking_switch
 from outrider_server.anthropic.schema import (
     AnthropicMessage,
     AnthropicTool,

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from outrider.engine.request import StepOutput
+from outrider_server.answer.parsed import ParsedCall
 from outrider_server.answer.parser import AnswerPart
-from outrider_server.answer.tool_calls import ParsedCall
 from outrider_server.generation import new_id
 from outrider_server.http.errors import ApiError
 from outrider_server.http.stream import Chunk, JsonLines

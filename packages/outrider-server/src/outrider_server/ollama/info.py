@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from outrider import __version__
-from outrider_server.answer.formats import takes_tools
+from outrider_server.answer.switches import takes_tools
 from outrider_server.http.errors import json_response
 from outrider_server.http.openapi import documented, responses
 from outrider_server.http.request_body import json_body

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from outrider_server.answer.formats import thinking_switch
+from outrider_server.answer.switches import thinking_switch
 from outrider_server.http.errors import ApiError, invalid
 from outrider_server.ollama.schema import OllamaRequest, Options
 from outrider_server.openai.schema import chat

@@ -12,7 +12,8 @@ from starlette.responses import Response
 from outrider.config.structured import StructuredOutput
 from outrider.tokenizer.chat_template import Rendered
 from outrider_server import executors
-from outrider_server.answer.formats import PLAIN, AnswerFormat, effort_variables, takes_tools
+from outrider_server.answer.formats import PLAIN, AnswerFormat
+from outrider_server.answer.switches import effort_variables, takes_tools
 from outrider_server.generation import Generation, Prompt, respond
 from outrider_server.http.body_limits import check_texts
 from outrider_server.http.context import tenant_of
@@ -126,7 +127,7 @@ def _structured_output(body: ChatRequest, form: AnswerFormat) -> StructuredOutpu
             raise invalid("a forced tool call leaves no room for another form: give one of them", "tool_choice")
         name = body.tool_choice.function.name if isinstance(body.tool_choice, NamedTool) else None
         wanted = options.forced_tool_call(body.tools or (), name)
-    return wanted if wanted is None or form.thinking_ids is None else replace(wanted, thinking=form.thinking)
+    return wanted if wanted is None or form.thinking_tokens is None else replace(wanted, thinking=form.thinking_tokens)
 
 
 # -- prompts -----------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from typing import Any
 
 from outrider.engine.request import StepOutput
 from outrider_server.answer.formats import BARE, AnswerFormat
+from outrider_server.answer.parsed import argument_schemas
 from outrider_server.answer.parser import AnswerParser, AnswerPart
-from outrider_server.answer.tool_calls import argument_schemas
 from outrider_server.generation import Generation, new_id
 from outrider_server.http.stream import Chunk
 from outrider_server.openai.logprobs import chat_logprobs, token_fields
@@ -63,6 +63,7 @@ class ChatRun:
         return AnswerParser(
             form.thinking,
             tools,
+            wrapper=form.wrapper,
             inside_thinking=form.begins_thinking(tokenizer, self.generation.requests[index].prompt),
             schemas=argument_schemas(self.body.tools or ()),
         )
@@ -88,7 +89,7 @@ class _ChoiceState:
         calls = [
             {
                 "index": index,
-                "id": new_id("call"),
+                "id": call.id or new_id("call"),
                 "type": "function",
                 "function": {"name": call.name, "arguments": call.arguments},
             }

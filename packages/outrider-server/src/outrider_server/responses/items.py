@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from outrider_server.answer.parsed import ParsedCall
 from outrider_server.answer.parser import AnswerPart
-from outrider_server.answer.tool_calls import ParsedCall
 from outrider_server.generation import new_id
 
 Event = dict[str, Any]
@@ -65,7 +65,7 @@ class OutputItems:
         yield {"type": "response.content_part.added", **self._place(), "part": dict(part)}
 
     def _call(self, call: ParsedCall) -> Iterator[Event]:
-        item = {"id": new_id("fc"), "type": "function_call", "call_id": new_id("call"), "name": call.name}
+        item = {"id": new_id("fc"), "type": "function_call", "call_id": call.id or new_id("call"), "name": call.name}
         index = len(self.items)
         self.items.append(item | {"arguments": call.arguments, "status": "completed"})
         opened = item | {"arguments": "", "status": "in_progress"}

@@ -1,0 +1,49 @@
+"""Variables of chat templates: whether a model is to think, how much, and whether it is told of tools."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from outrider_server.answer.formats import THINKING
+from outrider_server.http.errors import invalid
+
+__all__ = ["effort_variables", "takes_tools", "thinking_switch"]
+
+_THINKING = re.compile(r"(?<![\w.])thinking is (?:not )?defined")  # DeepSeek V3.1
+
+
+def effort_variables(template: str, effort: str) -> dict[str, Any]:
+    """How to tell a chat template of an effort. Raises ApiError for one that this model cannot be told of."""
+    if "reasoning_effort" in template:
+        none = next((word for word in ("none", "no_think") if re.search(rf"['\"]{word}['\"]", template)), None)
+        if effort != "none" or none is not None:
+            return {"reasoning_effort": none if effort == "none" else effort}
+    if effort in ("none", "minimal"):
+        return thinking_switch(template, False, "reasoning_effort")
+    if "enable_thinking" in template:
+        remedy = "this model's chat template only turns thinking on or off: send 'none', or leave it out"
+    else:
+        remedy = "this model has no efforts to choose from: leave it out"
+    raise invalid(f"reasoning_effort={effort!r} is not supported: {remedy}", "reasoning_effort", "unsupported")
+
+
+def thinking_switch(template: str, on: bool, param: str) -> dict[str, Any]:
+    """How to tell a chat template whether to think. Raises ApiError where it cannot be told."""
+    if "enable_thinking" in template:
+        return {"enable_thinking": on}
+    if _THINKING.search(template):
+        return {"thinking": on}
+    if "thinking_budget" in template:  # Seed-OSS
+        return {} if on else {"thinking_budget": 0}
+    if on == any(form.closing in template for form in THINKING):
+        return {}
+    what = "does not think" if on else "always thinks"
+    raise invalid(
+        f"{param} cannot be turned {'on' if on else 'off'}: this model {what}; leave it out", param, "unsupported"
+    )
+
+
+def takes_tools(template: str) -> bool:
+    """Whether a chat template writes tools into the prompt."""
+    return "tools" in template
