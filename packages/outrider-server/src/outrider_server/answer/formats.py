@@ -51,6 +51,8 @@ class ToolFormat:
     """Markers around all calls; they are no text."""
     inner: tuple[str, ...] = ()
     """Markers that ``read`` needs, which may be control tokens."""
+    python: bool = False
+    """The model writes Python's calls."""
     by_token: bool = False
     """A vocabulary with the token ``opening`` tells of the format: templates do not."""
 
@@ -76,7 +78,8 @@ TOOL_FORMATS = (
     ToolFormat("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", read=deepseek, inner=("<｜tool▁sep｜>",),
                around=("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")),  # DeepSeek V3, R1, V3.1
     ToolFormat(f"<{_DSML}invoke name=", f"</{_DSML}invoke>", read=invoke, told_by=_DSML,
-               around=(f"<{_DSML}function_calls>", f"</{_DSML}function_calls>"), inner=(_DSML,)),  # DeepSeek V3.2
+               around=(f"<{_DSML}function_calls>", f"</{_DSML}function_calls>",
+                       f"<{_DSML}tool_calls>", f"</{_DSML}tool_calls>"), inner=(_DSML,)),  # DeepSeek V3.2
     ToolFormat("<|tool_call_begin|>", "<|tool_call_end|>", read=kimi, inner=("<|tool_call_argument_begin|>",),
                around=("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>")),  # Kimi K2
     ToolFormat("<invoke name=", "</invoke>", read=invoke, told_by="<minimax:tool_call>",
@@ -85,8 +88,8 @@ TOOL_FORMATS = (
     ToolFormat("<TOOLCALL>", "</TOOLCALL>"),  # Nemotron Nano 2
     ToolFormat("<tool_calls>", "</tool_calls>"),  # Hunyuan
     ToolFormat("<|python_tag|>", bare=True),  # Llama 3
-    ToolFormat("<|python_start|>", "<|python_end|>", bare=True, by_token=True),  # Llama 4
-    ToolFormat("<|tool_call_start|>", "<|tool_call_end|>", by_token=True),  # LFM2
+    ToolFormat("<|python_start|>", "<|python_end|>", bare=True, python=True, by_token=True),  # Llama 4
+    ToolFormat("<|tool_call_start|>", "<|tool_call_end|>", python=True, by_token=True),  # LFM2
     ToolFormat("<|tool_call|>"),  # Granite 3
 )  # fmt: skip
 BARE = ToolFormat(None, bare=True)

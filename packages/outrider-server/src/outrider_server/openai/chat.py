@@ -13,7 +13,8 @@ from outrider.config.structured import StructuredOutput
 from outrider.tokenizer.chat_template import Rendered
 from outrider_server import executors
 from outrider_server.answer.formats import PLAIN, AnswerFormat
-from outrider_server.answer.switches import effort_variables, takes_tools
+from outrider_server.answer.switches import effort_variables, own_id, takes_tools
+from outrider_server.answer.writing import write_calls
 from outrider_server.generation import Generation, Prompt, respond
 from outrider_server.http.body_limits import check_texts
 from outrider_server.http.context import tenant_of
@@ -163,6 +164,8 @@ def render_messages(service: Service, body: Any, images: list[bytes] | None = No
         check_texts(texts, "the arguments of tool_calls", service.max_seq_len)
     template = service.tokenizer.chat_template or ""
     messages = plain_messages(body.messages, template, images if service.engine.llm.sees else None)
+    if "tool_calls" not in template:
+        write_calls(messages, service.answer_format.tools)
     opened = body.add_generation_prompt is not False
     if body.continue_final_message:
         if body.add_generation_prompt:
@@ -220,9 +223,11 @@ def plain_messages(messages: Sequence[Message], template: str, images: list[byte
         own = message.model_dump(exclude_none=True, include={"name", "tool_call_id", "reasoning_content"})
         role = "system" if message.role == "developer" and "developer" not in template else message.role
         own |= {"role": role, "content": _content(message, f"messages[{place}].content", images)}
+        if message.tool_call_id is not None:
+            own["tool_call_id"] = own_id(template, message.tool_call_id)
         if message.tool_calls:
             calls = [{"name": call.function.name, "arguments": call.function.arguments} for call in message.tool_calls]
-            ids = [call.id for call in message.tool_calls]
+            ids = [own_id(template, call.id) for call in message.tool_calls]
             own["tool_calls"] = [{"id": i, "type": "function", "function": f} for i, f in zip(ids, calls, strict=True)]
         elif message.content is None and message.role != "assistant":
             raise invalid(f"messages[{place}] has no content: give text", f"messages[{place}].content")

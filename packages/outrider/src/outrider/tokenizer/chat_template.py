@@ -104,6 +104,9 @@ class ChatTemplate:
         Raises ``InvalidRequestError`` with the template's own words if it refuses.
         """
         own = [_in_parts(m) if self._reads_parts_alone else dict(m) for m in messages]
+        for message in own:
+            if message.get("tool_calls") and message.get("content") == "" and self._calls_need_null:
+                message["content"] = None
         context = {**(variables or {}), "messages": own, "add_generation_prompt": add_generation_prompt}
         return self._render(context, limit, read_arguments=read_arguments)
 
@@ -115,9 +118,19 @@ class ChatTemplate:
         text: dict[str, Any] = {"role": "user", "content": _PROBE}
         return not self._writes(text) and self._writes(_in_parts(text))
 
-    def _writes(self, message: dict[str, Any]) -> bool:
+    @cached_property
+    def _calls_need_null(self) -> bool:
+        """Whether the template leaves out the tool calls of a message with a content, even of one with an empty one."""
+        if "tool_calls" not in self._setup["source"]:
+            return False
+        call = {"id": "abcdefghi", "type": "function", "function": {"name": _PROBE, "arguments": "{}"}}
+        user, turn = {"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]}
+        return not self._writes(user, turn | {"content": ""}) and self._writes(user, turn | {"content": None})
+
+    def _writes(self, *messages: dict[str, Any]) -> bool:
+        context = {"messages": list(messages), "add_generation_prompt": True}
         try:
-            return _PROBE in self._render({"messages": [message], "add_generation_prompt": True}).text
+            return _PROBE in self._render(context, read_arguments=True).text
         except InvalidRequestError:
             return False
 

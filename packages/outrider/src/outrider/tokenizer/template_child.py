@@ -1,6 +1,7 @@
 """Renders chat templates, in a process of its own (``utils.child``): a template is a program that comes with a model.
 
-The environment is that of transformers' ``apply_chat_template``: same sandbox, whitespace rules and helpers.
+The environment is that of transformers' ``apply_chat_template``: same whitespace rules and helpers, and the same
+sandbox, but for lists and mappings that a template makes itself: it may change those, as Kimi K2's does.
 """
 
 from __future__ import annotations
@@ -45,15 +46,22 @@ def serve(_: None) -> Callable[[dict[str, Any]], dict[str, Any]]:
         template, special_tokens, controls = templates[name]
 
         def render(given: Mapping[str, Any]) -> str:
+            environment.protect(given)
             text: str = template.render({"tools": None, "documents": None, **special_tokens, **given})
             if len(text) > request["limit"]:
                 raise ValueError(f"they make {len(text)} characters, and at most {request['limit']} are taken")
             return text
 
         try:
-            if request["read_arguments"]:
-                _read_arguments(request["context"]["messages"])
-            text, pieces = guarded(render, request["context"], controls)
+            written = _read_arguments(request["context"]["messages"]) if request["read_arguments"] else []
+            try:
+                text, pieces = guarded(render, request["context"], controls)
+            except TypeError:  # a template that joins arguments to text, as DeepSeek's and Functionary's do
+                if not written:
+                    raise
+                for function, arguments in written:
+                    function["arguments"] = arguments
+                text, pieces = guarded(render, request["context"], controls)
         except FAILURES as error:
             return {"refused": (str(error) or type(error).__name__)[:1000]}
         except MemoryError:
@@ -63,12 +71,44 @@ def serve(_: None) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return respond
 
 
-def _read_arguments(messages: list[dict[str, Any]]) -> None:
-    """Parse the arguments of tool calls, which templates write with ``tojson``; other text than JSON stays text."""
+def _read_arguments(messages: list[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]:
+    """Parse the arguments of tool calls, which templates write with ``tojson``; other text than JSON stays text.
+
+    Returns the functions that were called, and their arguments as they were.
+    """
+    written = []
     for message in messages:
         for call in message.get("tool_calls", ()):
+            function = call["function"]
             with suppress(ValueError, RecursionError):
-                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+                before = function["arguments"]
+                function["arguments"] = json.loads(before)
+                written.append((function, before))
+    return written
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """transformers' sandbox, in which a template may change the lists and mappings that it made itself."""
+
+    _given: frozenset[int] = frozenset()
+
+    def protect(self, given: Mapping[str, Any]) -> None:
+        """Let nothing within ``given`` be changed by the next template."""
+        found: set[int] = set()
+        waiting: list[Any] = [given]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, Mapping | list):
+                found.add(id(value))
+                waiting += value.values() if isinstance(value, Mapping) else value
+        self._given = frozenset(found)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        own = isinstance(obj, list | dict) and id(obj) not in self._given
+        return super().is_safe_attribute(obj, attr, value) or (own and attr in _CHANGES)
+
+
+_CHANGES = frozenset(("append", "extend", "insert", "pop", "update"))
 
 
 class _Generation(Extension):
@@ -81,7 +121,7 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
+def _environment() -> _Sandbox:
     def raise_exception(message: str) -> None:
         raise jinja2.TemplateError(message)
 
@@ -94,9 +134,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     ) -> str:
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-    )
+    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
     environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
