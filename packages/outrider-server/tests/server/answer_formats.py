@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
-from outrider_server.answer.formats import THINKING, TOOL_FORMATS
 from tests.tokenizer.vocabularies import byte_level
 from tests.weights.files import write_folder
 
@@ -91,13 +91,16 @@ FAMILIES = {
 }
 
 
+_MARKER = re.compile(r"<[^<>\s=]+>|\[/?[A-Z_]+\]")
+_PLAIN = ("</parameter>", "</function>", "</invoke>")
+
+
 def family_folder(folder: Path, name: str) -> Path:
     """A tiny model with the template of a family; the markers of that family are control tokens."""
     byte_level(folder, chat_template=FAMILIES[name].template)
     tokenizer: Any = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    every = [*(text for form in TOOL_FORMATS for text in form.markers), *(text for form in THINKING for text in form)]
     used = FAMILIES[name].template + FAMILIES[name].answer
-    markers = [text for text in dict.fromkeys(every) if text in used and text[-1:] in ">]"]
+    markers = [text for text in dict.fromkeys(_MARKER.findall(used)) if text not in _PLAIN]
     tokenizer.add_special_tokens([tokenizers.AddedToken(text, normalized=False, special=True) for text in markers])
     tokenizer.save(str(folder / "tokenizer.json"))
     write_folder(
