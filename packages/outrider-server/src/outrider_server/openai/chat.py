@@ -164,7 +164,7 @@ def render_messages(service: Service, body: Any, images: list[bytes] | None = No
         check_texts(texts, "the arguments of tool_calls", service.max_seq_len)
     template = service.tokenizer.chat_template or ""
     messages = plain_messages(body.messages, template, images if service.engine.llm.sees else None)
-    if "tool_calls" not in template:
+    if "tool_calls" not in template and any(message.get("tool_calls") for message in messages):
         write_calls(messages, service.answer_format.tools)
     opened = body.add_generation_prompt is not False
     if body.continue_final_message:
