@@ -87,6 +87,27 @@ def mtp() -> Drawing:
     return d
 
 
+def assistant() -> Drawing:
+    d = Drawing(720, 226)
+    for y, label in ((34, "hidden state, normed"), (84, "embedding of the last token")):
+        d.box(16, y, 184, 30, label, color=BLUE, size=12)
+        d.line(200, y + 15, 216, y + 15)
+    d.line(216, 49, 216, 99)
+    d.arrow(216, 74, 240, 74)
+    for x, width, label in ((240, 104, "projection"), (368, 96, "layers"), (488, 56, "norm"), (568, 76, "LM head")):
+        d.box(x, 56, width, 36, label, color=VIOLET, size=12)
+    for x in (344, 464, 544):
+        d.arrow(x, 74, x + 24, 74)
+    d.box(316, 132, 200, 30, "keys and values of two layers", color=BLUE, size=12)
+    d.arrow(416, 132, 416, 92, color=BLUE)
+    d.text(16, 160, "the layers have queries alone", size=12, color=DIM)
+    d.text(
+        16, 182, "the next level reads the norm's output, projected, in place of the hidden state", size=12, color=DIM
+    )
+    d.text(16, 208, "blue: the target's; violet: the assistant's own", size=12, color=DIM)
+    return d
+
+
 def dflash() -> Drawing:
     d = Drawing(720, 250)
     features = [("f1", "cat"), ("f2", "sat"), ("f3", "on")]
@@ -152,5 +173,6 @@ def blockwise() -> Drawing:
 
 
 FIGURES = {
-    figure.__name__.strip("_").replace("_", "-"): figure for figure in (medusa, eagle, mtp, dflash, pass_, blockwise)
+    figure.__name__.strip("_").replace("_", "-"): figure
+    for figure in (medusa, eagle, mtp, assistant, dflash, pass_, blockwise)
 }

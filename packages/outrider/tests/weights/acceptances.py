@@ -60,8 +60,10 @@ _Q = "model.layers.0.self_attn.q_proj.bias"
 def unread() -> Iterator[Refusal]:
     """With these transformers answers as without."""
     for family in FAMILIES:
-        chunked = {"attention_chunk_size": ABSENT} if family == "gemma4_text" else {}  # transformers fails with it
-        yield Refusal(family, Files(_ANYWHERE | chunked))
+        chunked: dict[str, Any] = (
+            {"attention_chunk_size": ABSENT} if family == "gemma4_text" else {}
+        )  # transformers fails with it
+        yield Refusal(family, Files({**_ANYWHERE, **chunked}))
     for family, config in _OWN:
         yield Refusal(family, Files(config))
     yield Refusal("llama", Files({}, {}, {_Q: torch.ones(32), "vision_tower.weight": torch.ones(3)}))

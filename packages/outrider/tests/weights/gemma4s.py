@@ -97,3 +97,55 @@ def write_gguf(path: Path, model: Any, changes: Mapping[str, Any] | None = None)
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def build_assistant(target: Any) -> Any:
+    """transformers' assistant of a model."""
+    heads = target.config.to_dict()["num_key_value_heads"]
+    text = _DIMS | {
+        **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "vocab_size_per_layer_input": 0},
+        **{"layer_types": _KINDS[:3], "num_kv_shared_layers": 3, "final_logit_softcapping": None},
+        "num_key_value_heads": heads,
+    }
+    text |= {"attention_k_eq_v": True, "num_global_key_value_heads": 1} if target.config.attention_k_eq_v else {}
+    config = transformers.Gemma4AssistantConfig(
+        text_config=transformers.Gemma4TextConfig(**text), backbone_hidden_size=64
+    )
+    config._attn_implementation = "eager"
+    torch.manual_seed(1)
+    model = transformers.Gemma4AssistantForCausalLM(config).eval()
+    scalars = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith("layer_scalar")]
+    for _, tensor in [*model.named_parameters(), *scalars]:
+        noise = torch.randn_like(tensor)
+        tensor.data = 1.0 + 0.2 * noise if tensor.dim() == 1 else noise / tensor.shape[-1] ** 0.5
+    return model
+
+
+def write_assistant(path: Path, model: Any) -> None:
+    """A GGUF file of an assistant, as llama.cpp's converter writes it."""
+    c = model.config.text_config
+    heads = c.to_dict()["num_key_value_heads"]
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GEMMA4, 3)
+    writer = gguf.GGUFWriter(path, "gemma4-assistant")
+    header: dict[str, Any] = {
+        **{"context_length": 128, "embedding_length": 32, "embedding_length_out": 64, "block_count": 3},
+        **{"feed_forward_length": 48, "attention.head_count": 4, "attention.head_count_kv": heads},
+        **{"attention.key_length": 32, "attention.value_length": 32, "attention.key_length_swa": 16},
+        **{"attention.value_length_swa": 16, "rope.dimension_count": 32, "rope.dimension_count_swa": 16},
+        **{"rope.freq_base": 1e6, "rope.freq_base_swa": 1e4, "attention.layer_norm_rms_epsilon": 1e-6},
+        **{"attention.sliding_window": 20, "attention.sliding_window_pattern": [True, True, False]},
+        **{"attention.shared_kv_layers": 3, "nextn_predict_layers": 3, "embedding_length_per_layer_input": 0},
+    }
+    add_keys(writer, "gemma4-assistant", header)
+    writer.add_tensor("rope_freqs.weight", torch.tensor([1.0] * 4 + [1e30] * 12).numpy())
+    for name, tensor in model.state_dict().items():
+        stem = name.removesuffix(".weight")
+        if stem == "lm_head":
+            continue
+        found = f"nextn.{stem}" if stem.endswith("_projection") else names.get_name(stem)
+        assert found is not None, name
+        writer.add_tensor(f"{found}.weight", tensor.float().contiguous().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

@@ -153,6 +153,15 @@ _CORE = {
             page="mtp",
         ),
         DraftSource(
+            name="assistant",
+            summary="Gemma 4's assistant beside the model's file, which reads the target's own keys and values",
+            builder="outrider.drafters.trained.assistant:build",
+            in_model_files=True,
+            cache="the target's",
+            beams=None,
+            page="assistant",
+        ),
+        DraftSource(
             name="model",
             summary="a smaller model",
             builder="outrider.drafters.model.model:build",

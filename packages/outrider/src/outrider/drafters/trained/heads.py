@@ -21,6 +21,7 @@ from outrider.drafters.trained.mtp_head import MtpHead
 from outrider.errors import ConfigError
 from outrider.extensions import extension
 from outrider.models.base import HeadTarget, LoadedModel
+from outrider.models.config import ModelConfig
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.native.library import library
 from outrider.native.weights import Target
@@ -103,7 +104,8 @@ def head_memory(heads: Mapping[str, Any], target: LoadedModel) -> tuple[int, int
         if isinstance(c, HeadConfig) and c.draft_vocab_size is not None and not c.own_lm_head:
             weights += c.draft_vocab_size * c.hidden_size * size
         sizes = {"kv_heads": c.num_kv_heads, "head_dim": c.head_dim, "value_dim": getattr(c, "value_dim", 0)}
-        row += token_bytes(layers=c.num_layers, **sizes, dtype=target.cache_dtype)
+        layers = len(c.cache_layers) if isinstance(c, ModelConfig) else c.num_layers  # an assistant has none
+        row += token_bytes(layers=layers, **sizes, dtype=target.cache_dtype)
     return math.ceil(weights), row
 
 
