@@ -73,7 +73,7 @@ def checks(compiler: Compiler, *, here: bool) -> list[Check]:
 
 
 def run(check: Check, folder: Path) -> dict[str, str]:
-    """Digests, of models and of hybrids, by instruction set and threads.
+    """Digests, of models, of hybrids and of routers, by instruction set and threads.
 
     Raises ``CompileError`` if the driver cannot be built or fails.
     """

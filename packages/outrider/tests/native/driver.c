@@ -1,5 +1,5 @@
 /* Prints digests for each instruction set of this machine and number of threads: of all results of models like Llama, of
- * hybrids', of models with attention sinks, and of models that attend to latents.
+ * hybrids', of models with attention sinks, of models that attend to latents, and of routers of all kinds.
  *
  *     driver [-v] [-t THREADS] [ISA ...]      (-v: also by model and type of cache; otherwise 1, 2, 4 and 8 threads)
  *
@@ -189,6 +189,7 @@ static void run_linear(void) {
 
 #include "driver_hybrid.h"
 #include "driver_latents.h"
+#include "driver_routers.h"
 #include "driver_sinks.h"
 
 /* ---- Everything --------------------------------------------------------------------------------------------------- */
@@ -212,14 +213,17 @@ static uint64_t digest_of_everything(const outrider_model *models) {
 
 /* The digests of one instruction set. */
 static void print_digests(const char *isa, const outrider_model *models, const outrider_model *hybrids,
-                          const outrider_model *sinking, const outrider_model *latents, int only_threads) {
+                          const outrider_model *sinking, const outrider_model *latents,
+                          const outrider_model *routers, int only_threads) {
     static const int threads[] = {1, 2, 4, 8};
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
         if (only_threads && threads[t] != only_threads) continue;
         require(outrider_create(threads[t], isa, &context), "a context");
         unsigned long long all = digest_of_everything(models), own = digest_of_hybrids(hybrids);
-        unsigned long long sinks = digest_of_sinks(sinking), latent = digest_of_latents(latents);
-        printf("%s %d %016llx %016llx %016llx %016llx\n", isa, outrider_threads(context), all, own, sinks, latent);
+        unsigned long long sinks = digest_of_sinks(sinking), latent = digest_of_latents(latents),
+                           routed = digest_of_routers(routers);
+        printf("%s %d %016llx %016llx %016llx %016llx %016llx\n", isa, outrider_threads(context), all, own, sinks, latent,
+               routed);
         fflush(stdout);
         require(outrider_destroy(context), "its end");
     }
@@ -236,7 +240,7 @@ int main(int count, char **words) {
     features = allocate(MOST_ROWS * 512 * sizeof(float));
     hidden = allocate(MOST_ROWS * 512 * sizeof(float));
     residual = allocate(MOST_ROWS * 512 * sizeof(float));
-    outrider_model models[MODELS], hybrids[HYBRIDS], sinking = random_sinking(), latents[LATENT_MODELS];
+    outrider_model models[MODELS], hybrids[HYBRIDS], sinking = random_sinking(), latents[LATENT_MODELS], routers = random_routers();
     for (int i = 0; i < MODELS; i++) models[i] = random_model(i);
     for (int i = 0; i < HYBRIDS; i++) hybrids[i] = random_hybrid(i);
     for (int i = 0; i < LATENT_MODELS; i++) latents[i] = random_latents(i);
@@ -244,7 +248,7 @@ int main(int count, char **words) {
         int asked = at == count;
         for (int w = at; w < count; w++) asked |= !strcmp(words[w], every[i]);
         if (asked && outrider_isa_state(every[i]) == OUTRIDER_ISA_WORKS)
-            print_digests(every[i], models, hybrids, &sinking, latents, only_threads);
+            print_digests(every[i], models, hybrids, &sinking, latents, &routers, only_threads);
     }
     return failures != 0;
 }

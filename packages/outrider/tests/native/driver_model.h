@@ -218,4 +218,22 @@ static void add_experts(outrider_model *m, int layer, int like, int experts, int
     l->normalised = layer % 2;
 }
 
+/* Experts in all layers, and a router of another kind in each but the third. */
+static void add_routers(outrider_model *m, int like, int experts, int used) {
+    outrider_routing *routing = allocate(4 * sizeof *routing);
+    routing[0] = (outrider_routing){.kind = OUTRIDER_SIGMOID, .groups = 3, .groups_used = 2, .best_of_group = 2,
+                                    .sum_added = 0x1p-20f, .scale = 2.5f, .bias = random_floats(experts, 0.5f)};
+    routing[1] = (outrider_routing){.kind = OUTRIDER_SOFTMAX_OF_USED, .scale = 1.5f};
+    routing[3] = (outrider_routing){.kind = OUTRIDER_SIGMOID, .scales_inputs = 1, .scale = 1.0f};
+    for (int i = 0; i < m->layers; i++) {
+        outrider_layer *l = (outrider_layer *)m->layer + i;
+        add_experts(m, i, like, experts, used);
+        if (i % 4 != 2) l->routing = routing + i % 4;
+        l->normalised = i % 4 == 0;
+    }
+    outrider_mlp *shared = allocate(sizeof *shared); /* without a gate of its own */
+    *shared = m->layer[0].mlp;
+    ((outrider_layer *)m->layer)[0].shared_expert = shared;
+}
+
 #endif

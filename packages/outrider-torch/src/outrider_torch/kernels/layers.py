@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from outrider.cache.protocol import KVCache
 from outrider.models.clamped import ClampedSwiGLU
 from outrider_torch.kernels.attention.attention import AttentionPlan, attend
 from outrider_torch.kernels.attention.tree_tiles import TILE
 from outrider_torch.kernels.linear import TorchLinear
+from outrider_torch.kernels.mlp import ExpertWeights, MLPWeights, activation, dense, mixture
 from outrider_torch.kernels.norm import Norm, RMSNorm
 from outrider_torch.kernels.rope import rotate
-from outrider_torch.kernels.serial import elementwise
-
-Activation = Callable[[Tensor, Tensor | None], Tensor]
-"""Of gate and up, or of the one projection of an MLP that is not gated: [T, intermediate] each."""
 
 
 @dataclass(frozen=True)
@@ -44,25 +39,6 @@ class Dimensions:
     def group(self) -> int:
         """Query heads per key head."""
         return self.heads // self.kv_heads
-
-
-@dataclass(frozen=True, eq=False)
-class MLPWeights:
-    """Two linear layers with an activation between them."""
-
-    gate_up: TorchLinear  # d -> 2 * intermediate; only d -> intermediate if not gated
-    down: TorchLinear
-    gated: bool = True
-
-
-@dataclass(frozen=True, eq=False)
-class ExpertWeights:
-    """A mixture of MLPs, and the router that chooses ``used`` of them for each token."""
-
-    router: TorchLinear  # d -> experts
-    experts: tuple[MLPWeights, ...]
-    used: int
-    normalised: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +96,7 @@ class DecoderLayers:
 
     def _mlp(self, weights: MLPWeights | ExpertWeights, x: Tensor) -> Tensor:
         """The MLP or mixture of x: [T, d] -> [T, d]."""
-        activate = activation(self._of)
+        activate = activation(self._of.activation, self._of.clamped_swiglu)
         if isinstance(weights, ExpertWeights):
             return mixture(weights, x, activate)
         return dense(weights, x, activate)
@@ -171,57 +147,3 @@ class DecoderLayers:
         if rotation is not None:
             qk = rotate(qk, rotation)
         return qk[:, : d.heads], qk[:, d.heads :], v
-
-
-def _silu(x: Tensor) -> Tensor:
-    """SiLU of x: [T, intermediate]. In bfloat16 vector and scalar code round alike, for all 65,536 inputs."""
-    return F.silu(x) if x.dtype != torch.float32 else elementwise(F.silu, x)
-
-
-def _gelu_tanh(x: Tensor) -> Tensor:
-    """GELU by tanh, in float32: [T, intermediate]."""
-    return elementwise(lambda part: F.gelu(part, approximate="tanh"), x.float()).to(x.dtype)
-
-
-def activation(of: Dimensions) -> Activation:
-    """What the layers' MLPs have between their linear layers."""
-    if of.clamped_swiglu is not None:
-        return partial(_clamped_swiglu, of.clamped_swiglu)
-    return partial(_times_up, _silu if of.activation == "silu" else _gelu_tanh)
-
-
-def _times_up(function: Callable[[Tensor], Tensor], gate: Tensor, up: Tensor | None) -> Tensor:
-    return function(gate) if up is None else function(gate) * up
-
-
-def _clamped_swiglu(clamp: ClampedSwiGLU, gate: Tensor, up: Tensor | None) -> Tensor:
-    """In float32: [T, intermediate]."""
-    assert up is not None
-    g, u = gate.float().clamp(max=clamp.limit), up.float().clamp(-clamp.limit, clamp.limit)
-    return (g * elementwise(torch.sigmoid, clamp.alpha * g) * (u + 1)).to(gate.dtype)
-
-
-def dense(weights: MLPWeights, x: Tensor, activate: Activation) -> Tensor:
-    """The MLP of x: [T, d] -> [T, d]."""
-    inner = weights.gate_up(x)
-    if not weights.gated:
-        return weights.down(activate(inner, None))
-    gate, up = inner.chunk(2, dim=-1)
-    return weights.down(activate(gate, up))
-
-
-def mixture(weights: ExpertWeights, x: Tensor, activate: Activation) -> Tensor:
-    """The mixture of x: [T, d] -> [T, d]: the weighted sum of each row's best experts, in the experts' order.
-
-    An expert computes only its own rows. Its linear layers give a row the same bits in any batch, and
-    a row's experts are added in one order, so the row does not depend on other rows' experts.
-    """
-    scores = weights.router(x).float().softmax(dim=-1)
-    best, chosen = (t[:, : weights.used] for t in scores.sort(dim=-1, descending=True, stable=True))
-    if weights.normalised:
-        best = best / best.sum(dim=-1, keepdim=True)
-    out = torch.zeros_like(x)
-    for index in chosen.unique().tolist():
-        rows, places = (chosen == index).nonzero(as_tuple=True)
-        out[rows] += dense(weights.experts[index], x[rows], activate) * best[rows, places, None].to(x.dtype)
-    return out

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import kind_of
-from outrider_torch.kernels.layers import Dimensions, ExpertWeights, LayerWeights, MLPWeights
+from outrider_torch.kernels.layers import Dimensions, LayerWeights
 from outrider_torch.kernels.linear import TorchLinear
+from outrider_torch.kernels.mlp import ExpertWeights, MLPWeights
 from outrider_torch.kernels.native_tensors import as_tensors
 from outrider_torch.kernels.norm import LayerNorm, Norm, RMSNorm
 from outrider_torch.kernels.rope import pair_rows
@@ -81,7 +82,21 @@ class TorchWeights:
         experts = self._config.experts
         assert experts is not None
         mlps = tuple(self._mlp(f"{name}.experts.{e}") for e in range(experts.count))
-        return ExpertWeights(self._linear(f"{name}.gate"), mlps, experts.used, experts.normalised)
+        return ExpertWeights(
+            of=experts,
+            router=self._linear(f"{name}.gate"),
+            experts=mlps,
+            score_bias=self._floats(f"{name}.gate.e_score_correction_bias") if experts.score_bias else None,
+            shared=self._mlp(f"{name}.shared_expert") if experts.shared_size else None,
+            shared_gate=self._shared_gate(name) if experts.shared_size and experts.shared_gate else None,
+        )
+
+    def _shared_gate(self, name: str) -> TorchLinear:
+        return self._linear(f"{name}.shared_expert_gate")
+
+    def _floats(self, name: str) -> Tensor:
+        tensor: Tensor = as_tensors(self._tensors[name])
+        return tensor.to(device=self._device, dtype=torch.float32, copy=True)
 
     def _linear(self, *names: str, heads: Mapping[int, int] | None = None) -> TorchLinear:
         """Fuse projections that share their input. ``heads``: of the projections whose rows are rotary pairs."""

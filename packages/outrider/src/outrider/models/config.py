@@ -8,21 +8,11 @@ from typing import Any, Literal
 
 from outrider.cache.states import StateShape
 from outrider.models.clamped import ClampedSwiGLU
+from outrider.models.experts import Experts
 from outrider.models.gemma4 import Gemma4
 from outrider.models.latent import LatentAttention
 
-
-@dataclass(frozen=True, kw_only=True)
-class Experts:
-    """A mixture of experts: a router scores them for each token; the best are computed, and summed by its weights."""
-
-    count: int
-    used: int  # experts that one token is computed by
-    size: int  # intermediate size of one expert
-    normalised: bool  # the weights of a token's experts sum to 1
-    layers: tuple[bool, ...] = ()  # for each layer, whether it has experts; empty: all
-    shared_size: int = 0  # intermediate size of an expert that every token is computed by, times a sigmoid; 0: none
-    beside: bool = False  # layers have an MLP too, and the experts beside it
+__all__ = ["Experts", "ModelConfig", "RecurrentLayers"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from outrider.models.config import ModelConfig
 from outrider.models.frequencies import inverse_frequencies, magnitudes
 from outrider.models.layer_kinds import kind_of, layer_kinds
+from outrider.models.native_experts import expert_fields
 from outrider.models.native_gemma4 import beside_fields, layer_fields, missing_projections
 from outrider.models.native_latent import latent_struct
 from outrider.models.native_names import NEVER_ROUNDED, ROUTER
@@ -112,6 +113,11 @@ class NativeLayers:
             found["mlp_output_norm"] = self.norm(name + "mlp_output_norm")
         return found
 
+    def _experts(self, name: str) -> dict[str, Any]:
+        experts, parts = self._config.experts, self._packer
+        assert experts is not None
+        return expert_fields(experts, name, self._mlp, parts.whole_matrix, parts.vector, self.held)
+
     def _mlp(self, name: str) -> MLPStruct:
         """The MLP's matrices. Without a gate, the up projection takes the gate's place, whose output is activated."""
         gated, parts = self._config.gated, self._packer
@@ -120,29 +126,6 @@ class NativeLayers:
             up=parts.matrix(name + "up_proj").struct if gated else WeightStruct(),
             down=parts.matrix(name + "down_proj").struct,
         )
-
-    def _experts(self, name: str) -> dict[str, Any]:
-        experts = self._config.experts
-        assert experts is not None
-        mlps = (MLPStruct * experts.count)(*(self._mlp(f"{name}experts.{e}.") for e in range(experts.count)))
-        self.held.append(mlps)
-        return {
-            **self._shared_expert(name),
-            "experts": experts.count,
-            "experts_used": experts.used,
-            "normalised": experts.normalised,
-            "router": self._packer.whole_matrix(name + "gate").struct,
-            "expert": ctypes.addressof(mlps),
-        }
-
-    def _shared_expert(self, name: str) -> dict[str, Any]:
-        experts = self._config.experts
-        if experts is None or not experts.shared_size:
-            return {}
-        mlp = self._mlp(name + "shared_expert.")
-        self.held.append(mlp)
-        gate = self._packer.vector(name + "shared_expert_gate.weight")  # [1, d]
-        return {"shared_expert": ctypes.addressof(mlp), "shared_expert_gate": gate.ctypes.data}
 
 
 def _take_rows(weight: StoredTensor, rows: slice) -> StoredTensor:

@@ -21,6 +21,7 @@ __all__ = [
     "ModelStruct",
     "NormStruct",
     "RecurrentStruct",
+    "RoutingStruct",
     "ShardStruct",
     "SharedStruct",
     "SpanStruct",
@@ -66,6 +67,16 @@ class LatentStruct(ctypes.Structure):
     )
 
 
+class RoutingStruct(ctypes.Structure):
+    """``outrider_routing``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("kind", "scales_inputs", "groups", "groups_used", "best_of_group")),
+        *((name, ctypes.c_float) for name in ("sum_added", "least_sum", "scale")),
+        ("bias", ctypes.c_void_p),
+    )
+
+
 class LayerStruct(ctypes.Structure):
     """``outrider_layer``."""
 
@@ -78,7 +89,7 @@ class LayerStruct(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("experts", "experts_used", "normalised", "gated")),
         ("router", WeightStruct),
         *((name, ctypes.c_void_p) for name in ("expert", "shared_expert", "shared_expert_gate")),
-        *((name, ctypes.c_void_p) for name in ("recurrent", "latent", "embedding_norm", "sinks")),
+        *((name, ctypes.c_void_p) for name in ("routing", "recurrent", "latent", "embedding_norm", "sinks")),
         *((name, ctypes.c_int32) for name in ("kv_heads", "head_dim", "reads", "values_are_keys")),
         *((name, ctypes.c_void_p) for name in ("v_norm", "input", "beside", "output_scale")),
     )

@@ -5,6 +5,7 @@
 #include "native.h"
 
 #define MOST_BATCH_ROWS (1 << 24)
+#define MOST_GROUPS 256 /* of experts */
 #define MOST_WIDTH ((int64_t)1 << 26) /* numbers of a row: products of sizes stay far below 2^63 */
 #define MOST_FEATURES (1 << 12)
 

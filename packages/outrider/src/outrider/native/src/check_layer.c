@@ -62,9 +62,21 @@ int has_layer_inputs(const outrider_model *m, const float *embeddings) {
            is_array(m->layer_projection_norm, sizeof(float));
 }
 
+static int is_routing(const outrider_routing *r, int32_t experts, int32_t used) {
+    if (!r) return 1;
+    if (!is_array(r, _Alignof(outrider_routing))) return 0;
+    int grouped = r->groups >= 1 && r->groups <= MOST_GROUPS && experts % r->groups == 0 && r->groups_used >= 1 &&
+                  r->groups_used <= r->groups && r->groups_used * (experts / r->groups) >= used &&
+                  (r->best_of_group == 1 || r->best_of_group == 2);
+    int of_used = r->kind == OUTRIDER_SOFTMAX_OF_USED;
+    return r->kind >= OUTRIDER_SOFTMAX && r->kind <= OUTRIDER_SOFTMAX_OF_USED && (!r->groups || grouped) &&
+           is_array_or_null(r->bias, sizeof(float)) && !(of_used && (r->bias || r->groups));
+}
+
 static int fits_experts(const local_model *m, const outrider_layer *l) {
     return l->experts > 0 && l->experts <= MOST_WIDTH && l->experts_used >= 1 && l->experts_used <= l->experts &&
            is_product(&l->router, l->experts, m->whole->hidden) && is_array(l->expert, _Alignof(outrider_mlp)) &&
+           is_routing(l->routing, l->experts, l->experts_used) &&
            is_array_or_null(l->shared_expert, _Alignof(outrider_mlp)) && !(m->whole->shard && l->shared_expert) &&
            is_array_or_null(l->shared_expert_gate, sizeof(float));
 }

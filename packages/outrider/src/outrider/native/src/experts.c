@@ -16,23 +16,6 @@
 #define SHARED (-1) /* in place of an expert's number: the one of all rows */
 #define LEAST_PANELS 8 /* of each expert's down: a jump in memory costs about as much as reading one */
 
-/* The row's most likely experts, the first of equals; their weights stay, and those of the others become 0. */
-static void choose(const outrider_layer *l, float *weights, uint8_t *chosen) {
-    memset(chosen, 0, (size_t)l->experts);
-    float sum = 0;
-    for (int32_t n = 0; n < l->experts_used; n++) {
-        int32_t best = -1;
-        for (int32_t e = 0; e < l->experts; e++)
-            if (!chosen[e] && (best < 0 || weights[e] > weights[best])) best = e;
-        chosen[best] = 1;
-        sum += weights[best];
-    }
-    for (int32_t e = 0; e < l->experts; e++) {
-        if (!chosen[e]) weights[e] = 0;
-        else if (l->normalised) weights[e] /= sum;
-    }
-}
-
 static int reads_codes(const outrider_mlp *mlp) { return is_quantised(&mlp->gate) || is_quantised(&mlp->up); }
 
 /* Codes for the experts of a row, unless the router has read them. */
@@ -57,8 +40,7 @@ static void weigh_shared(forward_ctx *f, const outrider_layer *l, int64_t row) {
 
 static void choose_rows(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
     for (int64_t r = first; r < last; r++) {
-        f->k->softmax(l->experts, f->work.router + r * l->experts);
-        choose(l, f->work.router + r * l->experts, f->work.chosen + r * l->experts);
+        route_row(f, l, r);
         if (l->beside) norm_for_experts(f, l, r);
         quantise_for(f, l, r);
         weigh_shared(f, l, r);
@@ -75,13 +57,26 @@ typedef struct {
 
 /* ---- Rows of an expert ------------------------------------------------------------------------------------------ */
 
-static void copy_row(const mlp_rows *p, int64_t i, const activations *from) {
+/* ``numbers``: without codes. */
+static void copy_row(const mlp_rows *p, int64_t i, const activations *from, int numbers) {
     int64_t d = from->inputs, g = from->groups;
-    if (!is_quantised(&p->mlp->gate) || !is_quantised(&p->mlp->up))
+    if (numbers || !is_quantised(&p->mlp->gate) || !is_quantised(&p->mlp->up))
         memcpy((float *)p->in.x + i * d, from->x, (size_t)d * sizeof(float));
-    if (!reads_codes(p->mlp)) return;
+    if (numbers || !reads_codes(p->mlp)) return;
     memcpy(p->in.codes + i * g * 32, from->codes, (size_t)g * 32);
     memcpy(p->in.quant + i * g, from->quant, (size_t)g * sizeof *from->quant);
+}
+
+static int scales_inputs(const outrider_layer *l, int32_t expert) {
+    return expert != SHARED && l->routing && l->routing->scales_inputs;
+}
+
+/* Input i of an expert, times its weight. */
+static void scale_input(const wave *v, const mlp_rows *p, int64_t i) {
+    int64_t d = p->in.inputs;
+    float *x = (float *)p->in.x + i * d, weight = v->f->work.router[p->row[i] * v->layer->experts + p->expert];
+    for (int64_t j = 0; j < d; j++) x[j] *= weight;
+    if (reads_codes(p->mlp)) v->f->k->quantise(&p->in, i, i + 1);
 }
 
 /* Inputs of pairs first .. last - 1, where they are copies. */
@@ -94,7 +89,8 @@ static void copy_share(void *shared, int64_t first, int64_t last, int thread) {
         int64_t from = p->row - w->pair_row, to = from + p->in.rows;
         for (int64_t i = from > first ? from : first; p->copied && i < to && i < last; i++) {
             activations row = some_rows(&normed, w->pair_row[i], 1);
-            copy_row(p, i - from, &row);
+            copy_row(p, i - from, &row, scales_inputs(v->layer, p->expert));
+            if (scales_inputs(v->layer, p->expert)) scale_input(v, p, i - from);
         }
     }
 }
@@ -105,7 +101,7 @@ static void add_part(wave *v, int32_t expert, int64_t rows) {
     const workspace *w = &f->work;
     const int64_t *row = w->pair_row + v->pairs;
     int64_t d = f->model.whole->hidden, all = v->inner.all;
-    int together = row[rows - 1] - row[0] == rows - 1;
+    int together = row[rows - 1] - row[0] == rows - 1 && !scales_inputs(v->layer, expert);
     activations normed = rows_of(&w->codes, w->normed, f->batch.asked->rows, d);
     activations copies = rows_of(&w->expert_codes, w->expert_in, w->pairs, d);
     activations gated = rows_of(&w->gated, w->gate, w->pairs, all);
@@ -126,7 +122,8 @@ static void add_part(wave *v, int32_t expert, int64_t rows) {
 
 static float weight_of(const wave *v, int32_t expert, int64_t row) {
     const workspace *w = &v->f->work;
-    return expert == SHARED ? w->shared_weight[row] : w->router[row * v->layer->experts + expert];
+    if (expert == SHARED) return w->shared_weight[row];
+    return scales_inputs(v->layer, expert) ? 1.0f : w->router[row * v->layer->experts + expert];
 }
 
 /* Some outputs of an expert, by their rows' weights, to y. */
@@ -189,7 +186,7 @@ static void run_wave(wave *v) {
 static columns inner_of(forward_ctx *f, const outrider_mlp *mlp) {
     int64_t outputs = mlp->gate.outputs;
     columns inner = f->model.whole->shard ? f->model.expert_inner : (columns){0, outputs, outputs, NULL, 1};
-    if (inner.all > f->model.whole->inner || !mlp->up.panels || !fits_mlp(&f->model, mlp, &inner))
+    if (inner.all > f->model.whole->inner || !fits_mlp(&f->model, mlp, &inner))
         f->status = OUTRIDER_BAD_ARGUMENT;
     return inner;
 }

@@ -83,6 +83,9 @@ void fetch_panel(const outrider_weight *w, int64_t panel);
 /* What gate, up and the activation make of each part's input, with its codes. All have the columns ``inner``. */
 void run_gates(forward_ctx *f, const columns *inner, int64_t count, const mlp_rows *parts);
 
+/* From the router's numbers of a row: its experts, and their weights. See routing.c. */
+void route_row(const forward_ctx *f, const outrider_layer *l, int64_t row);
+
 /* What a layer's experts make of the normed rows, to y. See experts.c. */
 void run_experts(forward_ctx *f, const outrider_layer *l);
 

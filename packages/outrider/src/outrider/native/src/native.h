@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 18 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 19 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -178,6 +178,22 @@ typedef struct {
     const float *norm;       /* [rank] */
 } outrider_latent;
 
+enum outrider_router { OUTRIDER_SOFTMAX = 0, OUTRIDER_SIGMOID = 1, OUTRIDER_SOFTMAX_OF_USED = 2 };
+
+/* How a router's numbers choose a row's experts and become their weights: by default its softmax does both.
+ *
+ * Scores are the softmax or the sigmoid of the numbers; chosen are the experts with the best scores, bias included. With
+ * OUTRIDER_SOFTMAX_OF_USED those with the best numbers are chosen, and their softmax is over them alone. A weight is the
+ * score without bias; normalised, over the larger of  sum + sum_added  and least_sum; then times scale. */
+typedef struct {
+    int32_t kind;
+    int32_t scales_inputs;       /* the weight is of an expert's input, not of its output */
+    int32_t groups, groups_used; /* only the best groups of experts that stand together are chosen from; 0: from all */
+    int32_t best_of_group;       /* 1 or 2: experts whose scores' sum is their group's */
+    float sum_added, least_sum, scale;
+    const float *bias;      /* [experts], of OUTRIDER_SOFTMAX and OUTRIDER_SIGMOID; or NULL */
+} outrider_routing;
+
 typedef struct {
     outrider_weight q, k, v, out; /* unused if the layer is recurrent, or attends to latents; k and v too if it ``reads``,
                                      and v if values_are_keys */
@@ -198,6 +214,7 @@ typedef struct {
     const outrider_mlp *expert;   /* [experts] */
     const outrider_mlp *shared_expert; /* of every row, beside its experts; or NULL */
     const float *shared_expert_gate;   /* [hidden]: its weight is the sigmoid of their product; NULL: 1 */
+    const outrider_routing *routing;     /* NULL: by softmax */
     const outrider_recurrent *recurrent; /* NULL: the layer attends */
     const outrider_latent *latent;       /* NULL: to keys and values */
     const float *embedding_norm; /* [hidden], or NULL. With it attention reads the row's embedding, normed by it, and

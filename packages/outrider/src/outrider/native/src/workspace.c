@@ -35,6 +35,7 @@ static void count_experts(const outrider_model *m, int64_t *experts, int64_t *us
 
 static void take_experts(arena *a, workspace *w, int64_t experts, int64_t rows, int64_t d) {
     w->router = take(a, rows * experts, sizeof(float));
+    w->choice = take(a, rows * experts, sizeof(float));
     w->chosen = take(a, rows * experts, sizeof *w->chosen);
     w->shared_weight = take(a, rows, sizeof(float));
     w->pair_row = take(a, w->pairs, sizeof *w->pair_row);

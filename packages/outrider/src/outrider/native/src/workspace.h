@@ -36,6 +36,7 @@ typedef struct {
     /* Of layers with experts. */
     int64_t pairs;            /* of an expert and a row that are computed at once, at most */
     float *router;            /* [rows, experts]: weights of the experts; 0 of those not used */
+    float *choice;            /* [rows, experts]: scores that experts are chosen by, where they are not the weights */
     uint8_t *chosen;          /* [rows, experts] */
     float *shared_weight;     /* [rows]: of the shared expert */
     int64_t *pair_row;        /* [pairs] */

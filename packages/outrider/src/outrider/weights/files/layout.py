@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from outrider.errors import ModelFormatError
-from outrider.models.config import ModelConfig
+from outrider.models.config import Experts, ModelConfig
 from outrider.models.latent import LatentAttention
 from outrider.weights.files.gemma4 import layer_embedding_shapes, layer_shapes
 
@@ -105,25 +105,31 @@ def _attention(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]:
 
 
 def _mlp(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]:
-    d, experts = config.hidden_size, config.experts
+    experts = config.experts
     shapes = {} if config.norms == "after" else _norm(config, "post_attention_layernorm")
     if experts is not None and config.is_sparse(layer):
-        shapes["mlp.gate.weight"] = (experts.count, d)
-        for expert in range(experts.count):
-            shapes |= _projections(config, f"mlp.experts.{expert}", experts.size)
-        if experts.shared_size:
-            shapes |= _projections(config, "mlp.shared_expert", experts.shared_size)
-            shapes["mlp.shared_expert_gate.weight"] = (1, d)
+        shapes |= _experts(config, experts)
     if experts is None or experts.beside or not config.is_sparse(layer):
-        shapes |= _projections(config, "mlp", config.inner_of(layer))
+        shapes |= _projections(config, "mlp", config.inner_of(layer), config.mlp_bias)
     return shapes | ({} if config.norms == "before" else _norm(config, "mlp_output_norm"))
 
 
-def _projections(config: ModelConfig, name: str, size: int) -> dict[str, tuple[int, ...]]:
+def _experts(config: ModelConfig, experts: Experts) -> dict[str, tuple[int, ...]]:
+    shapes = _linear("mlp.gate", experts.count, config.hidden_size, experts.router_bias)
+    shapes |= {"mlp.gate.e_score_correction_bias": (experts.count,)} if experts.score_bias else {}
+    for expert in range(experts.count):
+        shapes |= _projections(config, f"mlp.experts.{expert}", experts.size, config.mlp_bias or experts.bias)
+    if experts.shared_size:
+        shapes |= _projections(config, "mlp.shared_expert", experts.shared_size, config.mlp_bias)
+        shapes |= {"mlp.shared_expert_gate.weight": (1, config.hidden_size)} if experts.shared_gate else {}
+    return shapes
+
+
+def _projections(config: ModelConfig, name: str, size: int, bias: bool) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for part in ("gate", "up") if config.gated else ("up",):
-        shapes |= _linear(f"{name}.{part}_proj", size, config.hidden_size, config.mlp_bias)
-    return shapes | _linear(f"{name}.down_proj", config.hidden_size, size, config.mlp_bias)
+        shapes |= _linear(f"{name}.{part}_proj", size, config.hidden_size, bias)
+    return shapes | _linear(f"{name}.down_proj", config.hidden_size, size, bias)
 
 
 def check_counts(config: ModelConfig, tensors: int, where: Path) -> None:

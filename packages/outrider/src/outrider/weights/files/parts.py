@@ -168,7 +168,7 @@ def stored_parts(parts: Mapping[str, TensorPart], files: Mapping[str, StoredTens
 
 
 def _cut(tensor: StoredTensor, part: TensorPart) -> StoredTensor:
-    rows = tensor.shape[0] if len(part.shape) == 1 else math.prod(tensor.shape[:-1])
+    rows = math.prod(tensor.shape if len(part.shape) == 1 else tensor.shape[:-1])
     size = len(tensor.data) // max(rows, 1)  # bytes of a row: no quantisation block spans two rows
     count = rows if part.side_by_side or part.of_heads else part.shape[0]
     columns = tensor.shape[-1:] if part.of_heads and len(part.shape) > 1 else part.shape[1:]
