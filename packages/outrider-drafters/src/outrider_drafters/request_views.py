@@ -95,6 +95,9 @@ class _Shifted(DraftSampler):
     def race_noise(self, tokens: NDArray[np.int64] | int, *, depth: int) -> NDArray[np.float32]:
         return super().race_noise(tokens, depth=depth + self.shift)
 
+    def race_keys(self, depth: int) -> bytes:
+        return super().race_keys(depth + self.shift)
+
 
 def with_drafted(request: RequestView, drafted: Sequence[int], depth: int) -> ChangedView:
     """The request as if ``drafted`` were committed, for a chain of at most ``depth`` further tokens.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from outrider.cache import CacheSpec, KVCache
+from outrider.config import SamplingParams
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.registry import DrafterRegistry
@@ -20,6 +21,8 @@ from outrider.errors import ConfigError
 from outrider.models.batch import ForwardBatch, Span
 from outrider.native.library import library
 from outrider.verify.draft import Draft
+from outrider.verify.noise import Noise
+from outrider.verify.shaping import log_weights
 from outrider.verify.tree import path_to
 from tests import small_models
 from tests.drafters.mtp_models import FAMILIES, VOCABULARY, reference, target
@@ -132,6 +135,42 @@ def test_every_draft_of_a_generation_is_that_of_transformers(tree: Any, paged: b
             assert draft.tokens[node] == int(best)
             assert draft.scores is not None
             assert math.isclose(draft.scores[node], float(row.softmax(-1)[best]), rel_tol=1e-4)
+
+
+@pytest.mark.parametrize("lowest", [16, VOCABULARY], ids=["part", "whole"])
+@pytest.mark.parametrize("options", [{}, {"top_k": 9}, {"top_p": 0.8}, {"min_p": 0.05}], ids=str)
+def test_a_sampled_chain_is_the_race_of_the_tokens_that_the_options_leave(options: Any, lowest: int) -> None:
+    serving = served(lowest)
+    drafter: Any = serving.drafters["mtp"]
+    propose, chain, said = drafter.propose, drafter.runner.chain.run, list[tuple[list[int], Draft, Any]]()
+    calls: list[int] = []
+
+    def counting(*arguments: Any) -> Any:
+        calls.append(1)
+        return chain(*arguments)
+
+    def recording(requests: Any, budgets: Any) -> Any:
+        draft = propose(requests, budgets)[0]
+        part = drafter.runner.vocabulary
+        said.append((list(requests[0].tokens), draft, range(VOCABULARY) if part is None else part.columns.tolist()))
+        return [draft]
+
+    drafter.propose, drafter.runner.chain.run = recording, counting
+    params = SamplingParams(temperature=0.7, seed=5, max_tokens=12, **options)
+    asked = request(PROMPTS[0], params, draft="mtp", spec_length=3)
+    run(serving, asked)
+    assert asked.stats.draft_error is None
+    said = [each for each in said if each[1]]
+    assert len(calls) == len(said) > 4  # a chain is one call of the library
+    for tokens, draft, scored in said:
+        for depth, token in enumerate(draft.tokens):
+            row = reference().row(tokens, list(draft.tokens[:depth])).numpy()
+            left = np.full(VOCABULARY, -np.inf, np.float32)
+            left[scored] = row[scored]
+            scores = log_weights(left, params) + Noise(5).gumbel(len(tokens) + depth, VOCABULARY)
+            assert token == int(scores.argmax())
+            assert draft.scores is not None
+            assert math.isclose(draft.scores[depth], math.exp(scores[token]) / np.exp(scores).sum(), rel_tol=1e-4)
 
 
 def test_a_model_without_a_head_is_refused() -> None:

@@ -231,10 +231,8 @@ class ChainStruct(ctypes.Structure):
     """``outrider_chain``."""
 
     _fields_ = (
-        *((name, ctypes.c_int32) for name in ("rows", "levels", "start")),
-        ("temperature", ctypes.c_float),
-        *((name, ctypes.c_int32) for name in ("entries", "reserved")),
-        *((name, ctypes.c_void_p) for name in ("table", "features", "tokens", "positions", "noise")),
+        *((name, ctypes.c_int32) for name in ("rows", "levels", "start", "entries")),
+        *((name, ctypes.c_void_p) for name in ("table", "features", "tokens", "positions", "sampling", "keys")),
         ("found", TokenFound),
         *((name, ctypes.c_void_p) for name in ("embeddings", "output", "logits")),
     )

@@ -20,9 +20,9 @@ from outrider.verify.truncation import log_of
 
 Row = NDArray[np.float32]  # [vocab]
 
-_FLOAT32 = np.finfo(np.float32)
+_LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 _NO_MEMORY = 1  # outrider_status
-_KEY_BYTES = 24
+KEY_BYTES = 24
 _FUNCTIONS = (
     *("first_largest", "most_likely", "gumbel", "gumbel_of", "gumbel_of_tokens"),
     *("log_weights", "draw", "sample"),
@@ -105,7 +105,7 @@ class NativeSampler:
         """``shaping.log_weights`` and the largest logit; the log-weights are valid only if that is finite."""
         logits, largest = np.ascontiguousarray(logits, np.float32), ctypes.c_float()
         out = np.empty_like(logits)
-        options = _struct(params)
+        options = sampling_struct(params)
         self._call(
             "log_weights", len(logits), logits.ctypes.data, *_pointers(options), out.ctypes.data, *_pointers(largest)
         )
@@ -120,7 +120,7 @@ class NativeSampler:
     def sample(self, logits: Row, params: SamplingParams, keys: bytes) -> tuple[int, float]:
         """``draw`` from ``log_weights`` without storing them, and the largest logit; valid only if that is finite."""
         logits, token, largest = np.ascontiguousarray(logits, np.float32), ctypes.c_int64(), ctypes.c_float()
-        options = _struct(params)
+        options = sampling_struct(params)
         self._call(
             "sample", len(logits), logits.ctypes.data, *_pointers(options), _whole(keys), *_pointers(token, largest)
         )
@@ -140,8 +140,8 @@ def sampler() -> NativeSampler | None:
 
 
 def _whole(keys: bytes) -> bytes:
-    if len(keys) != _KEY_BYTES:
-        raise ValueError(f"keys of {len(keys)} bytes are not {_KEY_BYTES} bytes")
+    if len(keys) != KEY_BYTES:
+        raise ValueError(f"keys of {len(keys)} bytes are not {KEY_BYTES} bytes")
     return keys
 
 
@@ -157,10 +157,11 @@ def _strided(rows: NDArray[np.float32]) -> tuple[NDArray[np.float32], int, int]:
 
 def clipped_temperature(params: SamplingParams) -> np.float32:
     """The temperature, clipped to float32's normal range: 0 / 0 and inf / inf would be NaN."""
-    return np.float32(np.clip(params.temperature, _FLOAT32.tiny, _FLOAT32.max))
+    return np.float32(min(max(params.temperature, _LEAST), _MOST))
 
 
-def _struct(params: SamplingParams) -> SamplingStruct:
+def sampling_struct(params: SamplingParams) -> SamplingStruct:
+    """The options that turn logits into log-weights, as the library takes them."""
     least = log_of(params.min_p) if params.min_p > 0.0 else -math.inf
     return SamplingStruct(params.top_k, params.top_p, float(clipped_temperature(params)), least)
 

@@ -91,7 +91,7 @@ class Noise:
 
     def gumbel_of(self, tokens: NDArray[np.int64], position: int) -> NDArray[np.float32]:
         """The entries of ``gumbel(position, ...)`` for the token ids ``tokens``: float32 [len(tokens)]."""
-        keys, sampler = self._row_keys(position, Purpose.MATCH, 0), native.sampler()
+        keys, sampler = self.row_keys(position), native.sampler()
         if sampler is not None:
             return sampler.gumbel_of_tokens(keys, tokens)
         return numpy_gumbel(keys, int(tokens.max(initial=0)) + 1)[tokens]
@@ -116,7 +116,7 @@ class Noise:
         """
         weights, sampler = host(log_weights), native.sampler()
         if sampler is not None:
-            token, score = sampler.draw(weights, self._row_keys(position, purpose, node))
+            token, score = sampler.draw(weights, self.row_keys(position, purpose, node))
         else:
             row = self.gumbel(position, len(weights), purpose, node)
             scores = weights + row
@@ -142,7 +142,7 @@ class Noise:
         sampler = native.sampler()
         if sampler is None:
             return self.draw(shaping.log_weights(logits, params), position)
-        token, largest = sampler.sample(logits, params, self._row_keys(position, Purpose.MATCH, 0))
+        token, largest = sampler.sample(logits, params, self.row_keys(position))
         shaping.check_largest(largest, params)
         return token
 
@@ -167,12 +167,12 @@ class Noise:
         h.update(position.to_bytes(8, "little", signed=True) + node.to_bytes(8, "little", signed=True))
         return h.digest()
 
-    def _row_keys(self, position: int, purpose: Purpose, node: int) -> bytes:
+    def row_keys(self, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> bytes:
         """Six little-endian words of 32 bits, the keys of a row's hashes."""
         return self._digest(position, purpose, node)[:24]
 
     def _row(self, position: int, vocab_size: int, purpose: Purpose, node: int) -> Floats:
-        keys = self._row_keys(position, purpose, node)
+        keys = self.row_keys(position, purpose, node)
         sampler = native.sampler()
         return sampler.gumbel(keys, vocab_size) if sampler else numpy_gumbel(keys, vocab_size)
 

@@ -224,11 +224,13 @@ class World:
             ids=at(self.chain_ids), parts=2,
         )  # fmt: skip
         self.found = TokenFound(lambda token, score: 1)
+        self.chain_sampling = SamplingStruct(top_k=5, top_p=0.9, temperature=1.0, least=-5.0)
+        self.chain_keys = array_of(ctypes.c_uint32, 6, fill=214)  # with which token 0, -1 and 2**40 win all others
         self.chain = ChainStruct(
-            rows=ROWS, levels=2, start=0, temperature=1.0, entries=1, table=at(self.table),
+            rows=ROWS, levels=2, start=0, entries=1, table=at(self.table),
             features=self.keep(floats(ROWS * 2 * HIDDEN)), tokens=at(self.tokens), positions=at(self.positions),
-            noise=self.keep(floats(VOCABULARY)), found=self.found, output=self.keep(floats(HIDDEN)),
-            logits=self.keep(floats(VOCABULARY)),
+            sampling=at(self.chain_sampling), keys=at(self.chain_keys), found=self.found,
+            output=self.keep(floats(HIDDEN)), logits=self.keep(floats(VOCABULARY)),
         )  # fmt: skip
 
     def _make_rest(self) -> None:

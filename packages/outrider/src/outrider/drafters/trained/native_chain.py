@@ -24,8 +24,10 @@ from outrider.native.library import native_library
 from outrider.native.model_structs import ChainStruct, FeatureHeadStruct, ModelStruct, TokenFound
 from outrider.native.weights import NativeWeight
 from outrider.verify.arrays import Floats
+from outrider.verify.native import KEY_BYTES, sampling_struct
 
 _NOT_FINITE = 4  # OUTRIDER_NOT_FINITE
+_Keys = ctypes.c_uint8 * KEY_BYTES
 
 
 def takes_chains(config: HeadConfig) -> bool:
@@ -45,16 +47,16 @@ class _Levels:
         found: Callable[[int, float], bool],
     ) -> None:
         """``embeddings``: float [n, d], whose first row the library reads for a level; None: it looks tokens up."""
-        self._target, self._race, self._levels = target, race, levels
+        self._target, self._keys_at, self._levels = target, race.keys, levels
         self._embeddings, self._found = embeddings, found
-        self._depth, self._noise = 0, race.noise(0)
-        self.chain: ChainStruct | None = None  # while the library runs
+        self._depth = 0
+        self._keys = None if race.keys is None else _Keys.from_buffer_copy(race.keys(0))
         self.error: BaseException | None = None
 
     @property
-    def noise_address(self) -> int | None:
-        """The address of the level's noise; None without noise."""
-        return None if self._noise is None else self._noise.ctypes.data
+    def keys_address(self) -> int | None:
+        """The address of the keys of the coming level's noise; None without noise."""
+        return None if self._keys is None else ctypes.addressof(self._keys)
 
     def tell(self, token: int, score: float) -> int:
         """Whether the library goes on to the next level."""
@@ -65,9 +67,8 @@ class _Levels:
             if self._depth < self._levels:
                 if self._embeddings is not None:
                     self._embeddings[0] = self._target.embed(np.array([token]))[0]
-                if self._noise is not None and self.chain is not None:
-                    self._noise = self._race.noise(self._depth)
-                    self.chain.noise = self.noise_address
+                if self._keys_at is not None and self._keys is not None:
+                    ctypes.memmove(self._keys, self._keys_at(self._depth), KEY_BYTES)
         except BaseException as error:  # noqa: BLE001 (raised after the call: C code cannot propagate it)
             self.error = error
             return 0
@@ -155,28 +156,26 @@ class NativeChain:
         ids, at = int64s(tokens), int64s(positions)
         table = array("i", self._cache.table(span.slot, span.start + span.count + levels - 1))
         each = _Levels(self._target, race, levels, embeddings, found)
-        told = TokenFound(each.tell)
+        told, options = TokenFound(each.tell), sampling_struct(race.params)
         chain = ChainStruct(
             rows=span.count,
             levels=levels,
             start=span.start,
-            temperature=race.temperature,
             entries=len(table),
             table=address(table),
             features=features.ctypes.data,
             tokens=address(ids),
             positions=address(at),
-            noise=each.noise_address,
+            sampling=ctypes.addressof(options),
+            keys=each.keys_address,
             found=told,
             embeddings=None if embeddings is None else embeddings.ctypes.data,
             output=output.ctypes.data,
             logits=logits.ctypes.data,
         )
-        each.chain = chain
         head, cache = ctypes.byref(self._head), self._view.address
         context = self._target.context.address
         status = self._library.outrider_draft_chain(context, head, cache, ctypes.byref(chain))
-        each.chain = None  # breaks the reference cycle through ``told``
         if each.error is not None:
             raise each.error
         if status == _NOT_FINITE:

@@ -30,13 +30,13 @@ def draft_params(request: RequestView) -> SamplingParams:
 
 @dataclass(frozen=True)
 class GumbelArgmax:
-    """Chooses the one token of a level from its logits alone: the arg-max of logits / temperature + noise.
+    """Chooses the one token of a level from its logits alone: the arg-max of log-weights + noise.
 
-    ``noise``: from a depth to its noise, float32 [columns], or to None for no noise.
+    ``params``: how logits become log-weights. ``keys``: from a depth to its noise's keys; None: no noise.
     """
 
-    temperature: float
-    noise: Callable[[int], NDArray[np.float32] | None]
+    params: SamplingParams
+    keys: Callable[[int], bytes] | None
 
 
 class ChildSampler:
@@ -129,11 +129,15 @@ class ChildSampler:
     def _alike(self) -> bool:
         """Whether the rows of a depth differ in logits only, so that all can be ranked in one call."""
         p = self._params
+        return self._by_logits and (p.greedy or (p.top_k == 0 and p.top_p == 1.0 and p.min_p == 0.0))
+
+    @cached_property
+    def _by_logits(self) -> bool:
+        """Whether a row's choices depend on its logits, its depth and the request's options alone."""
         length = len(self._request.tokens) - self._request.prompt_length
-        whole = p.greedy or (p.top_k == 0 and p.top_p == 1.0 and p.min_p == 0.0)
-        whole = whole and not changes_logits(p, length)
         known = self._vocabulary is None or self._vocabulary.largest < self._vocab_size
-        return whole and known and self._constraint is None and (self._by_likelihood or self._draws.shares_noise)
+        plain = known and self._constraint is None and not changes_logits(self._params, length)
+        return plain and (self._by_likelihood or self._draws.shares_noise)
 
     def _at_once(self, tree: TreeBuilder, logits: Array) -> list[Choices] | None:
         """``__call__`` for all frontier nodes in one call: the same choices, or None if a row is not finite."""
@@ -155,9 +159,9 @@ class ChildSampler:
 
     def race(self, columns: int) -> GumbelArgmax | None:
         """The rule for every level, given the number of columns of the logits; None if a level needs other inputs."""
-        if not self._alike or (self._vocabulary is None and columns != self._vocab_size):
+        if not self._by_logits or (self._vocabulary is None and columns != self._vocab_size):
             return None
-        return GumbelArgmax(self._temperature, lambda depth: self._noise(depth, columns))
+        return GumbelArgmax(self._ranking_params, None if self._by_likelihood else self._draws.race_keys)
 
     def winner(self, depth: int, token: int, score: float) -> Choices:
         """The choices at a depth where the rule of ``race`` took ``token``, with its log-probability ``score``."""

@@ -18,7 +18,9 @@ typedef struct {
     float *embeddings; /* [rows, hidden] */
     float *residual;   /* [rows, hidden] */
     float *logits;     /* [outputs], of the levels behind the first */
-    float *weights;    /* [outputs], of a row with noise */
+    float *weights;    /* [outputs], log-weights of a row, and behind them [outputs] of those that are possible */
+    float *noise;      /* [outputs] */
+    int64_t *columns;  /* [outputs], that are possible, and behind them [outputs] of their tokens */
 } drafting;
 
 #define MOST_PARTS 64
@@ -49,19 +51,22 @@ static int is_chain(const outrider_feature_head *h, const outrider_chain *c) {
     if (!is_array(c, _Alignof(outrider_chain)) || c->rows < 1 || c->rows > MOST_BATCH_ROWS) return 0;
     return c->levels >= 1 && c->start >= 0 && (int64_t)c->start + c->rows + c->levels <= INT32_MAX && c->found &&
            is_array(c->table, 4) && is_array(c->features, 4) && is_array(c->tokens, 8) && is_array(c->positions, 8) &&
-           is_array_or_null(c->noise, 4) && is_array_or_null(c->embeddings, 4) && (h->embedding || c->embeddings) &&
-           is_array(c->output, 4) && is_array(c->logits, 4) && c->temperature > 0 && c->temperature < INFINITY;
+           is_array_or_null(c->keys, 4) && is_array_or_null(c->embeddings, 4) && (h->embedding || c->embeddings) &&
+           is_array(c->output, 4) && is_array(c->logits, 4) && is_sampling(c->sampling);
 }
 
 static int reserve(drafting *g) {
     int64_t d = g->head->layers->hidden, rows = g->chain->rows, outputs = scored(g->head), width = fc_width(g->head);
-    g->normed = malloc(sizeof(float) * (size_t)(rows * (width + 3 * d) + 2 * outputs));
-    if (!g->normed) return OUTRIDER_NO_MEMORY;
+    size_t noisy = g->chain->keys ? (size_t)outputs : 0;
+    g->columns = malloc(2 * sizeof(int64_t) * noisy + sizeof(float) * (size_t)(rows * (width + 3 * d) + 4 * outputs));
+    if (!g->columns) return OUTRIDER_NO_MEMORY;
+    g->normed = (float *)(g->columns + 2 * noisy);
     g->inputs = g->normed + rows * width;
     g->embeddings = g->inputs + rows * d;
     g->residual = g->embeddings + rows * d;
     g->logits = g->residual + rows * d;
     g->weights = g->logits + outputs;
+    g->noise = g->weights + 2 * outputs;
     return OUTRIDER_OK;
 }
 
@@ -112,20 +117,49 @@ static int run(const drafting *g, int32_t start, int32_t rows, const int64_t *po
     return g->head->more ? outrider_linear(g->context, g->head->more, 1, output, logits + m->head->outputs) : status;
 }
 
+/* Columns of the log-weights that are possible: how many. Their log-weights move to ``weights``. */
+static int64_t find_possible(const drafting *g, int64_t width, const float *all, float *weights) {
+    const int64_t *ids = g->head->ids;
+    int64_t count = 0, *tokens = g->columns + width;
+    for (int64_t i = 0; i < width; i++) { /* no branch, which would be a guess */
+        weights[count] = all[i];
+        g->columns[count] = i;
+        tokens[count] = ids ? ids[i] : i;
+        count += all[i] > -INFINITY;
+    }
+    return count;
+}
+
+/* The best of log-weights with noise. Noise of tokens that cannot win is not worked out. */
+static int find_winner(const drafting *g, const weight_row *row, int64_t *column, float *score) {
+    const kernels *k = g->context->k;
+    float *weights = g->weights + row->width;
+    int64_t found = 0;
+    k->log_weights(row, g->weights);
+    int64_t count = find_possible(g, row->width, g->weights, weights);
+    k->gumbel_of_tokens(count, g->columns + row->width, g->chain->keys, g->noise);
+    for (int64_t i = 0; i < count; i++) weights[i] += g->noise[i];
+    int status = outrider_most_likely(g->context, 1, count, count, weights, 1, 1, column, score, &found);
+    if (status != OUTRIDER_OK || found < 1) return status == OUTRIDER_OK ? OUTRIDER_NOT_FINITE : status;
+    *column = g->columns[*column];
+    return OUTRIDER_OK;
+}
+
 /* The best column of a row and its log-probability. */
 static int find_best(const drafting *g, const float *logits, int64_t *column, float *score) {
     const outrider_chain *c = g->chain;
-    int64_t width = scored(g->head), found = 0;
-    float temperature = c->temperature, largest;
-    if (c->noise) {
-        g->context->k->first_largest(width, logits, &largest);
-        if (!(largest > -INFINITY && largest < INFINITY)) return OUTRIDER_NOT_FINITE;
-        for (int64_t i = 0; i < width; i++) g->weights[i] = (logits[i] - largest) / temperature + c->noise[i];
-        logits = g->weights;
-        temperature = 1;
+    weight_row row = {scored(g->head), logits, 0, 1, -INFINITY};
+    g->context->k->first_largest(row.width, logits, &row.largest);
+    if (!(row.largest > -INFINITY && row.largest < INFINITY)) return OUTRIDER_NOT_FINITE;
+    int status = truncate_row(g->context, &row, c->sampling);
+    if (status != OUTRIDER_OK) return status;
+    if (c->keys) return find_winner(g, &row, column, score);
+    if (row.least > -INFINITY) {
+        g->context->k->log_weights(&row, g->weights);
+        row = (weight_row){row.width, g->weights, 0, 1, -INFINITY};
     }
-    int status = outrider_most_likely(g->context, 1, width, width, logits, temperature, 1, column, score, &found);
-    return status == OUTRIDER_OK && found < 1 ? OUTRIDER_NOT_FINITE : status;
+    g->context->k->most_likely(&row, 1, column, score);
+    return OUTRIDER_OK;
 }
 
 /* Whether the table has an entry for every row that a chain may write. */
@@ -161,6 +195,6 @@ int outrider_draft_chain(outrider_context *context, const outrider_feature_head 
             status = run(&g, chain->start + chain->rows + level - 1, 1, &position, g.logits, g.inputs);
         logits = g.logits;
     }
-    free(g.normed);
+    free(g.columns);
     return status;
 }

@@ -440,20 +440,20 @@ typedef struct {
     float embedding_scale;            /* 0 is off */
 } outrider_feature_head;
 
-/* Told of each token and its log-probability; 0 ends the chain. For the next level it may change the chain's noise, and
+/* Told of each token and its log-probability; 0 ends the chain. For the next level it may change the chain's keys, and
  * puts the token's embedding into the first row of ``embeddings`` if the head has none. */
 typedef int outrider_token_found(int64_t token, float score);
 
 typedef struct {
     int32_t rows, levels; /* features that are not in the cache yet; tokens at most */
     int32_t start;        /* the cache row of the first; the table reaches ``rows + levels - 1`` further */
-    float temperature;    /* of log-probabilities */
-    int32_t entries, reserved;
+    int32_t entries;
     const int32_t *table; /* [entries], as of outrider_span */
     const float *features;    /* [rows, parts * hidden] */
     const int64_t *tokens;    /* [rows]: the one behind each feature */
     const int64_t *positions; /* [rows] */
-    const float *noise;       /* [outputs], added to (logit - largest) / temperature of the level to come; or NULL */
+    const struct outrider_sampling *sampling; /* how logits become log-weights (sample.h) */
+    const uint32_t *keys; /* [6], of the noise added to the log-weights of the level to come (sample.h); or NULL */
     outrider_token_found *found;
     const float *embeddings; /* [rows, hidden], of ``tokens``; or NULL: the head has an embedding */
     float *output; /* [hidden]: what the draft goes on from, of the last feature */

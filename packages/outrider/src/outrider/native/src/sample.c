@@ -79,23 +79,25 @@ int outrider_gumbel_of(const outrider_context *context, int64_t count, const flo
     return OUTRIDER_OK;
 }
 
-/* Sets what the sampling options keep of a row whose largest is known. */
-static int truncate(const kernels *k, weight_row *row, const outrider_sampling *sampling) {
+int truncate_row(const outrider_context *context, weight_row *row, const outrider_sampling *sampling) {
     row->temperature = sampling->temperature;
     if (sampling->top_k > 0 || sampling->top_p < 1) {
         uint32_t *scratch = malloc((size_t)row->width * 2 * sizeof *scratch);
         if (!scratch) return OUTRIDER_NO_MEMORY;
-        row->least = k->least_weight(row, sampling->top_k, sampling->top_p, scratch);
+        row->least = context->k->least_weight(row, sampling->top_k, sampling->top_p, scratch);
         free(scratch);
     }
     if (sampling->least > row->least) row->least = sampling->least;
     return OUTRIDER_OK;
 }
 
+int is_sampling(const outrider_sampling *s) {
+    return is_array(s, _Alignof(outrider_sampling)) && s->top_k >= 0 && s->top_p > 0 && s->top_p <= 1 &&
+           s->temperature > 0 && is_finite(s->temperature) && s->least <= 0;
+}
+
 static int valid(const outrider_context *c, int64_t width, const float *logits, const outrider_sampling *sampling) {
-    return are_rows(c, 1, width, width, logits) && is_array(sampling, _Alignof(outrider_sampling)) &&
-           sampling->top_k >= 0 && sampling->top_p > 0 && sampling->top_p <= 1 && sampling->temperature > 0 &&
-           is_finite(sampling->temperature) && sampling->least <= 0;
+    return are_rows(c, 1, width, width, logits) && is_sampling(sampling);
 }
 
 int outrider_log_weights(const outrider_context *context, int64_t width, const float *logits,
@@ -105,7 +107,7 @@ int outrider_log_weights(const outrider_context *context, int64_t width, const f
     weight_row row = {width, logits, 0, 1, -INFINITY};
     context->k->first_largest(width, logits, largest);
     if (!is_finite(row.largest = *largest)) return OUTRIDER_OK;
-    int status = truncate(context->k, &row, sampling);
+    int status = truncate_row(context, &row, sampling);
     if (status == OUTRIDER_OK) context->k->log_weights(&row, out);
     return status;
 }
@@ -128,7 +130,7 @@ int outrider_sample(const outrider_context *context, int64_t width, const float 
     weight_row row = {width, logits, 0, 1, -INFINITY};
     *token = context->k->first_largest(width, logits, largest);
     if (!is_finite(row.largest = *largest)) return OUTRIDER_OK;
-    int status = truncate(context->k, &row, sampling);
+    int status = truncate_row(context, &row, sampling);
     float score;
     if (status == OUTRIDER_OK) *token = context->k->draw(&row, keys, &score);
     return status;

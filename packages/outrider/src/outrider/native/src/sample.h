@@ -8,7 +8,7 @@
 #include "native.h"
 
 /* How logits become log-weights: (x - largest) / temperature, -inf where top-k, then top-p, then min-p exclude. */
-typedef struct {
+typedef struct outrider_sampling {
     int64_t top_k;     /* 0: all */
     double top_p;      /* 1: all */
     float temperature; /* above 0 */
@@ -58,6 +58,11 @@ typedef struct {
     const float *x;
     float largest, temperature, least;
 } weight_row;
+
+int is_sampling(const outrider_sampling *sampling);
+
+/* Sets what the options leave of a row whose ``largest`` is known and finite. OUTRIDER_NO_MEMORY, or OUTRIDER_OK. */
+int truncate_row(const outrider_context *context, weight_row *row, const outrider_sampling *sampling);
 
 /* Sorts in ascending order; spare: [count]. */
 void sort_keys(int64_t count, uint32_t *keys, uint32_t *spare);

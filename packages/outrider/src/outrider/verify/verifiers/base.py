@@ -138,3 +138,8 @@ class DraftSampler:
         if isinstance(tokens, int):
             return self.noise.gumbel(self.base + depth, tokens)
         return self.noise.gumbel_of(tokens, self.base + depth)
+
+    def race_keys(self, depth: int) -> bytes:
+        """The keys of ``race_noise`` in the native library (``outrider_gumbel_of_tokens``)."""
+        assert self.shares_noise
+        return self.noise.row_keys(self.base + depth)
