@@ -179,3 +179,63 @@ def test_the_last_row_can_be_used_and_no_other(kind: str) -> None:
     with pytest.raises(CapacityError, match=f"{LENGTH + 1} tokens"):
         kv.extend(slot, 1)
     check(kv, slot, [1] * LENGTH)
+
+
+def said(kv: KVCache, tokens: Sequence[int]) -> int:
+    """A sequence that comes and goes; the rows that it found."""
+    slot = kv.allocate(tokens)
+    found = kv.length(slot)
+    append(kv, slot, tokens)
+    check(kv, slot, tokens)
+    kv.publish_prefix(slot, tokens)
+    kv.free(slot)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_conversation_that_begins_alike_leaves_the_first_its_rows(kind: str) -> None:
+    """Two agents with one system prompt, in turns."""
+    kv, system = cache(kind), list(range(100, 108))
+    one, two = [*system, 1, 1, 1, 1, 1], [*system, 2, 2, 2, 2, 2]
+    assert said(kv, one) == 0
+    assert said(kv, two) == 8
+    assert said(kv, [*one, 3, 3, 3, 3]) >= 12
+    assert said(kv, [*two, 3, 3, 3, 3]) >= 12
+
+
+def test_rows_are_copied_from_a_sequence_that_runs() -> None:
+    kv = cache("contiguous")
+    running = kv.allocate()
+    append(kv, running, TEXT)
+    kv.publish_prefix(running, TEXT)
+    slot = kv.allocate([*TEXT[:6], 99, 99])
+    assert kv.length(slot) == 6
+    append(kv, slot, [*TEXT[:6], 99, 99])
+    append(kv, running, [*TEXT, 7])
+    check(kv, slot, [*TEXT[:6], 99, 99])
+    check(kv, running, [*TEXT, 7])
+
+
+def test_a_running_sequence_s_rows_are_offered_as_far_as_they_still_are() -> None:
+    kv = cache("contiguous")
+    running = kv.allocate()
+    append(kv, running, TEXT)
+    kv.publish_prefix(running, TEXT)
+    kv.truncate_to(running, 3)
+    append(kv, running, [*TEXT[:3], 50, 50, 50, 50, 50])
+    slot = kv.allocate([*TEXT, 99])
+    assert kv.length(slot) == 3
+    check(kv, slot, TEXT)
+
+
+def test_a_text_that_goes_on_or_is_changed_at_its_end_stays_where_it_is() -> None:
+    kv = cache("contiguous")
+    first = kv.allocate()
+    append(kv, first, list(range(20)))
+    kv.publish_prefix(first, list(range(20)))
+    kv.free(first)
+    for tokens in ([*range(20), 99], [*range(19), 99, 99]):
+        assert kv.allocate(tokens) == first
+        append(kv, first, tokens)
+        kv.publish_prefix(first, tokens)
+        kv.free(first)

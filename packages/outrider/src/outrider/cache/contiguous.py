@@ -15,6 +15,11 @@ ROW_BLOCK = 512
 """Rows per block. A slot has whole blocks: attention reads whole blocks of keys, past a sequence's end."""
 
 
+_LOST_TO_AN_EMPTY_SLOT, _LOST_TO_ANOTHER = 0.1, 0.5
+"""Share of a slot's rows that a sequence may overwrite, rather than have its prefix copied to an empty slot, or to one
+whose sequence is then lost."""
+
+
 def _all_rows(tokens: Sequence[int], salt: str, rows: int) -> int:
     return rows
 
@@ -58,26 +63,45 @@ class ContiguousCache:
         return bool(self._free)
 
     def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
-        """Take the free slot that holds the longest prefix of ``tokens``, else the least recently used one."""
+        """Take a free slot, with the rows of the longest prefix of ``tokens`` that any slot holds.
+
+        They stay where they are if the slot is free and held little else. Otherwise they are copied, so that another
+        sequence that begins alike goes on with its own.
+        """
         if not self._free:
             raise CapacityError(f"all {self._slots} cache slots are taken: free one, or make the cache larger")
-        known = {slot: self._common(slot, tokens, salt) for slot in self._free}
-        slot = max(self._free, key=known.__getitem__)  # ``max`` returns the first of equals
-        if known[slot] == 0:
-            slot = self._least_useful()
+        known = {slot: self._common(slot, tokens, salt) for slot in (*self._free, *self._lengths)}
+        best = max(known, key=known.__getitem__)  # ``max`` returns the first of equals: a free one
+        slot = best if self._is_taken_over(best, known[best]) else self._least_useful(best if known[best] else None)
         self._free.remove(slot)
         self._verified.pop(slot, None)
-        self._lengths[slot] = known[slot]
+        self._lengths[slot] = known[best]
+        if slot != best and known[best]:
+            self.pool.copy_rows(self._rows(slot, 0, known[best]), self._rows(best, 0, known[best]))
         return slot
 
-    def _least_useful(self) -> int:
-        """An empty slot, else the least recently used one; without prefix reuse, the most recently used one."""
+    def _is_taken_over(self, slot: int, common: int) -> bool:
+        """Whether a sequence takes the slot with its prefix, and what else that holds is lost."""
+        if slot not in self._free or common == 0:
+            return False
+        if len(self._free) == 1:
+            return True
+        held = len(self._verified[slot][1])
+        is_any_empty = any(other not in self._verified for other in self._free)
+        return held - common <= held * (_LOST_TO_AN_EMPTY_SLOT if is_any_empty else _LOST_TO_ANOTHER)
+
+    def _least_useful(self, but: int | None) -> int:
+        """An empty slot, else the least recently used one; without prefix reuse, the most recently used one.
+
+        Not ``but``, unless there is no other.
+        """
         if not self._prefix_reuse:
             return self._free[-1]
-        return next((slot for slot in self._free if slot not in self._verified), self._free[0])
+        others = [slot for slot in self._free if slot != but] or self._free
+        return next((slot for slot in others if slot not in self._verified), others[0])
 
     def _common(self, slot: int, tokens: Sequence[int], salt: str) -> int:
-        """The number of rows of a free slot that a sequence of ``tokens`` can reuse."""
+        """The number of a slot's verified rows that a sequence of ``tokens`` can use."""
         owner, held = self._verified.get(slot, ("", []))
         if owner != salt:
             return 0
@@ -139,6 +163,9 @@ class ContiguousCache:
         if not 0 <= length <= self._lengths[slot]:
             raise ValueError(f"cannot truncate {self._lengths[slot]} rows to {length}")
         self._lengths[slot] = length
+        if slot in self._verified and len(self._verified[slot][1]) > length:
+            salt, tokens = self._verified[slot]
+            self._verified[slot] = salt, tokens[:length]
 
     def keep_path(self, slot: int, base: int, path: Sequence[int]) -> None:
         """Compact an accepted tree path and drop the rest.
