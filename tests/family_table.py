@@ -28,12 +28,12 @@ from outrider_torch.models.llama import LlamaModel
 from outrider_torch.models.stored import torch_tensors
 from tests import small_models
 from tests.families import MEMBERS, VOCAB, build
-from tests.weights import gemma4s, hybrids
+from tests.weights import gemma4s, hybrids, latents
 
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 BEGIN, END = "<!-- families: made by python -m tests.family_table --write -->", "<!-- end of families -->"
 REFUSED = (
-    *("bloom", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "falcon", "gemma3", "gemma3n", "glm4_moe"),
+    *("bloom", "cohere", "cohere2", "falcon", "gemma3", "gemma3n", "glm4_moe"),
     *(
         "gpt2",
         "gpt_bigcode",
@@ -60,6 +60,7 @@ def members() -> dict[str, list[Any]]:
     makers = [*test_parity.FAMILIES.values(), *((lambda name=name: build(name)) for name in MEMBERS)]
     makers += [partial(hybrids.build, arch) for arch in hybrids.CASES]
     makers += [partial(gemma4s.build, case) for case in gemma4s.CASES]
+    makers += [partial(latents.build, name) for name in latents.CASES]
     for make in makers:
         model = make()
         found[model.config.model_type].append(model)
@@ -99,6 +100,8 @@ def stable(name: str) -> list[str]:
         archs = ["llama"]
     elif name == "olmo3":
         archs = ["olmo2"]
+    elif name in ("deepseek_v3", "glm4_moe_lite"):
+        archs = ["deepseek2"]
     return [f"`{name}`", family.differs, ", ".join(f"`{a}`" for a in archs) or "no"]
 
 

@@ -21,7 +21,7 @@ _ANYWHERE: Mapping[str, Any] = {
     **{"architectures": ["LlamaForSequenceClassification"], "forced_decoder_ids": [[1, 3]]},
     **{"auto_map": {"AutoTokenizer": "mine.Mine", "AutoModelForSequenceClassification": "mine.Mine"}},
 }
-"""Keys that no family's code reads."""
+"""Keys that no family's code reads, but those of which it says so."""
 
 _OWN: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("llama", {"hidden_act": "swish"}),
@@ -59,11 +59,10 @@ _Q = "model.layers.0.self_attn.q_proj.bias"
 
 def unread() -> Iterator[Refusal]:
     """With these transformers answers as without."""
-    for family in FAMILIES:
-        chunked: dict[str, Any] = (
-            {"attention_chunk_size": ABSENT} if family == "gemma4_text" else {}
-        )  # transformers fails with it
-        yield Refusal(family, Files({**_ANYWHERE, **chunked}))
+    for family, kind in FAMILIES.items():
+        taken = {"attention_chunk_size"} if family == "gemma4_text" else set()  # transformers fails with it
+        keys = {key: value for key, value in _ANYWHERE.items() if key not in kind.keys | taken}
+        yield Refusal(family, Files(keys))
     for family, config in _OWN:
         yield Refusal(family, Files(config))
     yield Refusal("llama", Files({}, {}, {_Q: torch.ones(32), "vision_tower.weight": torch.ones(3)}))

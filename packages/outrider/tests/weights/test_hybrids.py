@@ -115,7 +115,7 @@ def test_without_a_head_there_is_none(tmp_path: Path) -> None:
 def test_a_head_with_an_embedding_of_its_own_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tensors = converted("qwen35", save(build("qwen35"), tmp_path))
     write_gguf(
-        tmp_path / "m.gguf", "qwen35", tensors | {"blk.4.nextn.embed_tokens.weight": tensors["token_embd.weight"]}
+        tmp_path / "m.gguf", "qwen35", tensors | {"blk.4.nextn.embed_tokens.weight": tensors["token_embd.weight"] + 1}
     )
     with caplog.at_level(logging.WARNING):
         checkpoint = open_gguf(tmp_path / "m.gguf")

@@ -48,6 +48,11 @@ _EXPERTS: dict[str, Any] = {
     **{"num_experts": 5, "num_experts_per_tok": 2},
     **{"moe_intermediate_size": 24, "shared_expert_intermediate_size": 16},
 }
+_LATENT: dict[str, Any] = {
+    **{"num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8},
+    **{"v_head_dim": 16, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
+    **{"n_group": 3, "topk_group": 2, "n_shared_experts": 1, "first_k_dense_replace": 1},
+}
 _OWN: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("gemma2", "gemma3_text", "olmo3", "exaone4"), _KINDS),
     **{family: {"sliding_window": 16} for family in ("mistral", "phi3", "starcoder2")},
@@ -57,6 +62,8 @@ _OWN: dict[str, dict[str, Any]] = {
     },
     "qwen3_5_text": _DELTA,
     **dict.fromkeys(("qwen3_next", "qwen3_5_moe_text"), _DELTA | _EXPERTS),
+    **{"deepseek_v3": _LATENT, "glm4_moe_lite": _LATENT},
+    "deepseek_v2": _LATENT | {"topk_method": "group_limited_greedy"},
     "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2},
     "qwen3_moe": {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
 }

@@ -17,6 +17,7 @@ from outrider.weights.families import FAMILIES
 from outrider.weights.families.elsewhere import TEXT_PARTS, family_extension, is_vision_language
 from outrider.weights.files.checkpoint import Checkpoint
 from outrider.weights.files.layout import check_counts, check_shapes, unread_tensors
+from outrider.weights.files.nextn import head_names
 from outrider.weights.files.parts import find_parts, stored_parts
 from outrider.weights.files.safetensors import TensorInfo, read_header, stored_tensors
 from outrider.weights.gguf.draft_head import find_draft_head, with_draft_head
@@ -60,6 +61,11 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         infos = {name: infos[place] for name, place in own.items()}
     family = FAMILIES[config.family]
     check_counts(config, len(infos), folder)
+    if family.has_draft_head and (in_head := head_names(config.num_layers, files, infos)):
+        last = f"model.layers.{config.num_layers}."
+        kept = {name: name for name in infos if not name.startswith(last)} | in_head
+        files = {name: files[place] for name, place in kept.items()}
+        infos = {name: infos[place] for name, place in kept.items()}
     config = replace(config, mtp_layers=int("mtp.fc.weight" in infos and family.has_draft_head))
     parts, expected = find_parts(
         config, family.names_in(infos), interleaved=family.interleaved, norm_offset=family.norm_offset

@@ -118,7 +118,7 @@ class Family:
 
     def own_name(self, canonical: str) -> str:
         """The name that the family's files have for ``model.layers.3.mlp.gate_proj.weight``."""
-        if not canonical.startswith("model.layers."):
+        if not canonical.startswith(("model.layers.", "mtp.layers.")):
             return canonical
         head, layer, rest = canonical.split(".", 3)[:2], canonical.split(".", 3)[2], canonical.split(".", 3)[3]
         stem, _, kind = rest.rpartition(".")

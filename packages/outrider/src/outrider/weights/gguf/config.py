@@ -14,6 +14,7 @@ from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 from outrider.weights.families import FAMILIES
+from outrider.weights.gguf.deepseek import family_of_deepseek2
 from outrider.weights.gguf.families import GGUF_FAMILIES, MIXTRAL, OLMO3
 from outrider.weights.gguf.header import GGUFHeader
 from outrider.weights.gguf.hybrid import NEXTN
@@ -48,6 +49,8 @@ def kind_of_gguf(header: GGUFHeader) -> GGUFFamily:
         return MIXTRAL
     if arch == "olmo2" and header.scalar("olmo2.attention.sliding_window", 0):
         return OLMO3
+    if arch == "deepseek2":
+        return family_of_deepseek2(header)
     if arch not in GGUF_FAMILIES:
         raise ModelFormatError(f"architecture {shown(arch)} is not supported: use one of {', '.join(GGUF_FAMILIES)}")
     return GGUF_FAMILIES[arch]
@@ -90,6 +93,8 @@ def _read(path: Path, header: GGUFHeader) -> ModelConfig:
     config = _as_stored(parse_config(raw | {"head_dim": head_dim} | rope | kind.read(arch, header)), header, kind)
     head_dim = config.head_dim if config.gemma4 is None else config.gemma4.full_head_dim
     whole = {"rope.dimension_count": config.rotary_dim or head_dim, "attention.value_length": head_dim}
+    if config.latent is not None:  # the lengths of keys and values have been read
+        whole = {"rope.dimension_count": config.rope_dim}
     for key, wanted in whole.items():
         value = get(f"{arch}.{key}", wanted)
         if value != wanted:
@@ -120,10 +125,12 @@ def num_draft_layers(header: GGUFHeader) -> int:
 
 
 def _as_stored(config: ModelConfig, header: GGUFHeader, kind: GGUFFamily) -> ModelConfig:
-    """``config`` with the order of value heads and the draft head that the file has."""
-    recurrent = config.recurrent
+    """``config`` with the order of value heads and the draft head that the file has, and norms as in llama.cpp."""
+    recurrent, latent = config.recurrent, config.latent
     if recurrent is not None and kind.tiled and recurrent.value_heads > recurrent.key_heads:
         config = replace(config, recurrent=replace(recurrent, tiled=True))
+    if latent is not None:
+        config = replace(config, latent=replace(latent, eps=config.rms_norm_eps))
     return replace(config, mtp_layers=int(num_draft_layers(header) == 1))
 
 

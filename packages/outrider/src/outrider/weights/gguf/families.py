@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from outrider.weights.gguf.deepseek import DEEPSEEK2
 from outrider.weights.gguf.dense import DENSE
 from outrider.weights.gguf.gemma4 import GEMMA4
 from outrider.weights.gguf.header import GGUFHeader
@@ -124,6 +125,7 @@ GGUF_FAMILIES: dict[str, GGUFFamily] = {
     "qwen3moe": GGUFFamily(family="qwen3_moe", read=_qwen3moe, keys=(*_EXPERTS, "expert_feed_forward_length")),
     **DENSE,
     **HYBRIDS,
+    "deepseek2": DEEPSEEK2["v2"],  # or another: see ``family_of_deepseek2``
 }
 MIXTRAL = GGUFFamily(family="mixtral", interleaved=True, read=_mixtral, keys=_EXPERTS)
 """Files of the architecture ``llama`` that have experts."""

@@ -13,7 +13,7 @@ from outrider.weights.families.hybrid import ATTENTION, RECURRENT
 from outrider.weights.gguf.header import GGUFHeader
 from outrider.weights.gguf.names import GGUFFamily, Keys
 
-__all__ = ["HYBRIDS", "NEXTN"]
+__all__ = ["HYBRIDS", "NEXTN", "NEXTN_TENSORS"]
 
 NEXTN = "nextn_predict_layers"
 """The key of the number of blocks behind the model's layers that are its draft head."""
@@ -26,6 +26,15 @@ _EXPERT_KEYS: tuple[str, ...] = (
     *("expert_count", "expert_used_count", "expert_feed_forward_length", "expert_shared_feed_forward_length"),
 )
 
+NEXTN_TENSORS: Mapping[str, str] = {
+    "nextn.eh_proj": "mtp.fc",
+    "nextn.enorm": "mtp.pre_fc_norm_embedding",
+    "nextn.hnorm": "mtp.pre_fc_norm_hidden",
+    "nextn.shared_head_norm": "mtp.norm",
+    "nextn.embed_tokens": "mtp.embed_tokens",
+    "nextn.shared_head_head": "mtp.lm_head",
+}
+"""Names of a draft head's tensors."""
 _TENSORS: Mapping[str, str] = {
     "attn_qkv": "linear_attn.in_proj_qkv",
     "attn_gate": "linear_attn.in_proj_z",
@@ -42,12 +51,7 @@ _TENSORS: Mapping[str, str] = {
     "ffn_up_shexp": "mlp.shared_expert.up_proj",
     "ffn_down_shexp": "mlp.shared_expert.down_proj",
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
-    "nextn.eh_proj": "mtp.fc",
-    "nextn.enorm": "mtp.pre_fc_norm_embedding",
-    "nextn.hnorm": "mtp.pre_fc_norm_hidden",
-    "nextn.shared_head_norm": "mtp.norm",
-    "nextn.embed_tokens": "mtp.embed_tokens",
-    "nextn.shared_head_head": "mtp.lm_head",
+    **NEXTN_TENSORS,
 }
 _WHOLE_NAMES: Mapping[str, str] = {"ssm_a": "linear_attn.decay", "ssm_dt.bias": "linear_attn.dt_bias"}
 """llama.cpp's converter keeps -exp(A_log) as ``ssm_a``."""

@@ -78,5 +78,6 @@ OFF: Mapping[str, tuple[Any, ...]] = {
 OWN_OFF: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "granite": {"rope.scaling.finetuned": (True,)},
     "glm4": {"rope.dimension_sections": (0,)},
+    **{family: {"attention.temperature_scale": (0.0,)} for family in ("deepseek_v2", "deepseek_v3")},
 }
 """The same for keys that llama.cpp reads for one family, by family."""

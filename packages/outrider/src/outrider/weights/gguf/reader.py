@@ -12,6 +12,7 @@ import numpy as np
 
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig, RecurrentLayers
+from outrider.models.latent import LatentAttention
 from outrider.native.stored import StoredTensor
 from outrider.utils.json_files import shown
 from outrider.weights.families import FAMILIES
@@ -19,6 +20,7 @@ from outrider.weights.files.checkpoint import Checkpoint
 from outrider.weights.files.layout import check_counts, check_shapes, unread_tensors
 from outrider.weights.files.parts import find_parts, stored_parts
 from outrider.weights.gguf.config import kind_of_gguf, num_draft_layers, read_gguf_config
+from outrider.weights.gguf.copies import OWN, is_copy
 from outrider.weights.gguf.header import GGUFHeader
 from outrider.weights.gguf.names import GGUFFamily
 from outrider.weights.gguf.rope import ROPE_TENSORS
@@ -78,7 +80,9 @@ def family_names(
         raise ModelFormatError(f"{path} names a tensor twice: download it again")
     if not heads:
         return names, config
-    if heads == 1 and not names.keys() & {"mtp.embed_tokens.weight", "mtp.lm_head.weight"}:
+    if heads == 1:
+        names = {name: raw for name, raw in names.items() if not is_copy(name, names, header)}
+    if heads == 1 and not names.keys() & OWN:
         names.setdefault("mtp.norm.weight", names.get("model.norm.weight", "output_norm.weight"))
         return names, config
     logger.warning("%s: its draft head has %d blocks or an embedding of its own, and is not used", path, heads)
@@ -92,13 +96,15 @@ def family_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """
     if name.endswith(".conv1d.weight") and len(shape) == 2:
         return shape[0], 1, shape[1]
+    if name.endswith((".k_b_proj.weight", ".v_b_proj.weight")) and len(shape) == 3:
+        return shape[0] * shape[1], shape[2]
     return (1, *shape) if name.endswith(".shared_expert_gate.weight") and len(shape) == 1 else shape
 
 
 def _checked(config: ModelConfig, own: ModelConfig, path: Path) -> ModelConfig:
-    """``config``, with the order of value heads and the draft head that the file has."""
+    """``config``, with what the file has of its own: see ``difference``."""
     _check_same(config, own, path)
-    return replace(config, recurrent=own.recurrent, mtp_layers=own.mtp_layers)
+    return replace(config, recurrent=own.recurrent, latent=own.latent, mtp_layers=own.mtp_layers)
 
 
 def _check_same(config: ModelConfig, own: ModelConfig, path: Path) -> None:
@@ -114,15 +120,17 @@ def _check_same(config: ModelConfig, own: ModelConfig, path: Path) -> None:
 def difference(config: ModelConfig, own: ModelConfig) -> tuple[str, object, object] | None:
     """The first field in which two configurations describe different models, and both values; None: they do not.
 
-    The order of value heads and the draft head are of the file alone.
+    The order of value heads, the draft head and the epsilon of latents' norms are of the file alone.
     """
     free = ("eos_token_ids", "bos_token_id", "max_seq_len", "mtp_layers")
     for field in fields(ModelConfig):
-        said, found = (_untiled(getattr(each, field.name)) for each in (config, own))
+        said, found = (_comparable(getattr(each, field.name)) for each in (config, own))
         if field.name not in free and said != found:
             return field.name, said, found
     return None
 
 
-def _untiled(value: Any) -> Any:
+def _comparable(value: Any) -> Any:
+    if isinstance(value, LatentAttention):
+        return replace(value, eps=0.0)
     return replace(value, tiled=False) if isinstance(value, RecurrentLayers) else value
