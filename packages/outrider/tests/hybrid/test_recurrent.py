@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from outrider.cache import CacheSpec
-from outrider.models.batch import ForwardBatch
+from outrider.models.batch import ForwardBatch, Span
 from outrider.models.config import Experts, ModelConfig
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.native.context import NativeContext
@@ -199,6 +199,20 @@ def test_company_and_threads_change_no_bit(model: NativeLlamaModel) -> None:
         finally:
             model.context = own
         assert np.array_equal(found, alone), (threads, name)
+
+
+def test_a_slot_can_be_in_a_pass_once(tiny: NativeLlamaModel) -> None:
+    cache = tiny.new_cache(CacheSpec(slots=2, max_seq_len=64))
+    one, other = NativeSequence(tiny, cache), NativeSequence(tiny, cache)
+    first, second = one.span(3), one.span(2)
+    twice = ForwardBatch(TOKENS[:5], range(5), (first, second), None)
+    with pytest.raises(ValueError, match="out of range"):
+        tiny.forward(twice, cache)
+    beside = Span(other.slot, 0, 2)
+    other.cache.extend(other.slot, 2)
+    fresh = NativeSequence(tiny).feed(TOKENS[:3])
+    found = tiny.forward(ForwardBatch([*TOKENS[:3], *TOKENS[:2]], [0, 1, 2, 0, 1], (first, beside), None), cache)
+    assert np.array_equal(found.logits[:3], fresh)  # the refused pass has changed nothing
 
 
 def _works(name: str) -> bool:

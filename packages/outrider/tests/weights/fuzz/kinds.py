@@ -27,12 +27,13 @@ from outrider_torch.models.stored import torch_tensors
 from tests.heads import heads
 from tests.model_folders import model_folder
 from tests.test_adapters import adapter
+from tests.weights import hybrids
 from tests.weights.files import write_gguf
 from tests.weights.fuzz.mutate_files import mutate_gguf, mutate_safetensors
 from tests.weights.fuzz.mutate_json import mutate
 
 HEADS = ("eagle", "eagle3", "dflash", "medusa", "blockwise", "pass")
-NAMES = ("folder", "index", "gguf", *HEADS, "adapter", "datastore", "table")
+NAMES = ("folder", "index", "gguf", "hybrid", *HEADS, "adapter", "datastore", "table")
 _SOURCES = {"eagle3": "eagle"}
 
 Change = Callable[[bytes, random.Random], bytes]
@@ -61,7 +62,7 @@ def as_json(content: bytes, rng: random.Random) -> bytes:
 
 def kinds(place: Path) -> list[Kind]:
     """The sound files, made in ``place``."""
-    folder, gguf = place / "folder", place / "gguf"
+    folder, gguf, hybrid = place / "folder", place / "gguf", place / "hybrid"
     model_folder(folder)
     (folder / "generation_config.json").write_text(
         '{"eos_token_id": [1], "temperature": 0.6, "transformers_version": "5"}'
@@ -71,6 +72,9 @@ def kinds(place: Path) -> list[Kind]:
     (sharded / "model.safetensors.index.json").write_text('{"metadata": {}, "weight_map": {"a": "one.safetensors"}}')
     gguf.mkdir()
     write_gguf(gguf / "m.gguf", rope_divisors=torch.ones(8).numpy())
+    hybrid.mkdir()
+    recurrent = hybrids.save(hybrids.build("qwen35"), place / "recurrent")
+    hybrids.write_gguf(hybrid / "m.gguf", "qwen35", hybrids.converted("qwen35", recurrent), kind="Q8_0")
     for kind in HEADS:
         save_head(place / kind, *_head(folder, kind))
     _write_drafts(place, folder)
@@ -81,6 +85,7 @@ def kinds(place: Path) -> list[Kind]:
         Kind("folder", folder, texts | weights, lambda at: run(LLM(str(at), draft="none"))),
         Kind("index", sharded, {"model.safetensors.index.json": as_json}, lambda at: run(LLM(str(at), draft="none"))),
         Kind("gguf", gguf, {"m.gguf": mutate_gguf}, lambda at: run(LLM(str(at / "m.gguf"), draft="none"))),
+        Kind("hybrid", hybrid, {"m.gguf": mutate_gguf}, lambda at: run(LLM(str(at / "m.gguf"), draft="mtp"))),
         *(
             Kind(kind, place / kind, weights | {"config.json": as_json}, partial(_run_head, folder, kind))
             for kind in HEADS
