@@ -264,7 +264,13 @@ def test_defaults_are_those_of_transformers(family: str) -> None:
     theirs = transformers.AutoConfig.for_model(family)
     theirs.allow_global_per_layer_attribute_access = True
     for key, value in FAMILIES[family].defaults.items():
-        if key in {"no_rope_layers", "sliding_window_pattern", "partial_rotary_factor", "mlp_only_layers"}:
+        if key in {
+            "no_rope_layers",
+            "sliding_window_pattern",
+            "partial_rotary_factor",
+            "mlp_only_layers",
+            "mlp_layer_types",
+        }:
             continue  # it makes others of them at once
         if (family, key) in (("gemma4_text", "layer_types"), ("gemma4_text", "per_layer_config")):
             continue  # likewise
