@@ -17,7 +17,9 @@ from typer.testing import CliRunner
 from outrider.cli.models import app
 from outrider.config import ModelOptions
 from outrider.engine.memory_plan import row_bytes
+from outrider.engine.pass_times import measured_once
 from outrider.errors import InvalidRequestError, ModelFormatError, ModelNotFoundError
+from outrider.models.native_llama import NativeLlamaModel
 from outrider.weights.hub.catalog import resolve
 from outrider.weights.loader import load_model
 from tests.tokenizer.vocabularies import sentencepiece
@@ -185,6 +187,27 @@ def test_check_of_a_gguf_file_prepares_nothing_and_counts_what_a_load_takes(tmp_
     text = run("check", str(tmp_path / "m.gguf"))
     assert "runs           natively" in text
     assert "128 tokens need" in text
+
+
+def test_check_tells_what_an_earlier_start_measured(tmp_path: Path, cache: Path) -> None:
+    write_gguf(tmp_path / "m.gguf")
+    assert "tokens_per_s" not in run_json("check", str(tmp_path / "m.gguf"))
+    loaded = load_model(resolve(str(tmp_path / "m.gguf")), ModelOptions(device="cpu"))
+    assert isinstance(loaded, NativeLlamaModel)
+    times: dict[tuple[int, ...], float] = {(64, 1): 0.5, (64, 8): 0.75, (64, 4): 0.6, (512, 1): 0.8}
+    measured_once(loaded, ((64, 1),), lambda _: 1.0, lambda: times)
+    facts = run_json("check", str(tmp_path / "m.gguf"))
+    assert facts["tokens_per_s"] == 2.0
+    assert facts["measured_ms_by_rows"] == {"1": 500.0, "4": 600.0, "8": 750.0}
+    assert facts["measured_threads"] == loaded.context.threads
+    shown = run("check", str(tmp_path / "m.gguf"))
+    assert "2.0 tokens/s without drafts" in shown
+    assert "1.20 times as long for 4 rows, 1.50 times as long for 8 rows" in shown
+    (place,) = (cache / "timings" / "models").iterdir()
+    said = json.loads(place.read_text())
+    for damage in ({"processor": "another"}, {"times": [[[64, 1], -1.0]]}, {"times": 5}, {"threads": None}):
+        place.write_text(json.dumps(said | damage))
+        assert "tokens_per_s" not in run_json("check", str(tmp_path / "m.gguf"))
 
 
 def test_check_counts_the_experts_that_a_token_uses(tmp_path: Path) -> None:

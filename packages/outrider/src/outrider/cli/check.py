@@ -13,6 +13,7 @@ from outrider.config.combination import USUAL, WITH_OWN_HEAD
 from outrider.drafters.heads.find import shipped_heads
 from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
 from outrider.engine.memory_plan import config_row_bytes
+from outrider.engine.pass_times import last_times
 from outrider.errors import OutriderError
 from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import num_layer_weights
@@ -33,9 +34,10 @@ from outrider.weights.folder import gguf_weights, open_checkpoint
 from outrider.weights.gguf.draft_head import find_draft_head, with_draft_head
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.gguf.shards import gguf_files, read_gguf
-from outrider.weights.hub.catalog import lone_gguf, real_place, resolve
+from outrider.weights.hub.catalog import gguf_folder, lone_gguf, real_place, resolve
+from outrider.weights.packed import packed_folder
 
-__all__ = ["check_model"]
+__all__ = ["Facts", "check_model"]
 
 Facts = dict[str, Any]
 
@@ -53,10 +55,24 @@ def check_model(ref: str) -> Facts:
     if gguf is None:
         gguf = lone_gguf(place) if place.is_dir() else None
     if gguf is not None:
-        return _run({"name": ref}, _of_gguf, real_place(gguf), lambda: _open_file(real_place(gguf)))
+        file = real_place(gguf)
+        return _run({"name": ref}, _of_gguf, file, lambda: _open_file(file)) | _measured(gguf_folder(file))
     folder = resolve(ref)
     inside = gguf_weights(folder)
-    return _run({"name": ref}, _of_gguf if inside else _of_folder, inside or folder, lambda: _open_folder(folder))
+    facts = _run({"name": ref}, _of_gguf if inside else _of_folder, inside or folder, lambda: _open_folder(folder))
+    return facts | _measured(folder)
+
+
+def _measured(folder: Path) -> Facts:
+    """Milliseconds of passes of one row and of more, as an earlier start measured them; empty: there was none."""
+    found = last_times(packed_folder(folder).name)
+    threads, times = (0, {}) if found is None else found
+    if not any(case[1] == 1 for case in times):
+        return {}
+    context = min(case[0] for case in times)
+    passes = {case[1]: round(1e3 * times[case], 3) for case in sorted(times, reverse=True) if case[0] == context}
+    by_rows = {str(rows): passes[rows] for rows in sorted(passes)}
+    return {"measured_threads": threads, "measured_ms_by_rows": by_rows, "tokens_per_s": round(1e3 / passes[1], 2)}
 
 
 def _run(facts: Facts, read: Callable[[Path], Facts], path: Path, open_it: Callable[[], Facts]) -> Facts:
@@ -179,56 +195,3 @@ def _speed(config: ModelConfig, read: int) -> Facts:
         "tokens_per_s_at_most": round(1 / rates.memory_limit(read), 1),
         "prompt_tokens_per_s_at_most": round(1 / rates.arithmetic_limit(multiplied, 1), 1),
     }
-
-
-def check_lines(facts: Facts) -> list[str]:
-    """The facts for people, a line each."""
-    lines = [("model", facts["name"])]
-    if facts["architecture"] is not None:
-        lines.append(("is", f"{facts['format']}, {facts['architecture']}, {facts['parameters'] / 1e6:,.0f} M weights"))
-        shares = [f"{name} {share:.0%}" for name, share in facts["types"].items() if share >= 0.005]
-        lines.append(("types", ", ".join(shares)))
-    if facts["runs"] is None:
-        return _aligned([*lines, ("runs", f"no: {facts['why']}")])
-    lines.append(("runs", _RUNS[facts["runs"]]))
-    if "draft" in facts:
-        lines.append(("drafts", facts["draft"] + "".join(f"; {kind} with --heads auto" for kind in facts["heads"])))
-    if "weight_bytes" in facts:
-        lines += _memory_lines(facts)
-        lines += _speed_lines(facts)
-    return _aligned(lines)
-
-
-_RUNS = {
-    "native": "natively",
-    "torch": "by torch: there is no native library here",
-    "transformers": "through transformers' code",
-    "encoder_decoder": "as a model with an encoder",
-    "vision_language": "as a model that sees images",
-}
-
-
-def _memory_lines(facts: Facts) -> list[tuple[str, str]]:
-    whole, free = facts["bytes_with_whole_context"] / 1e9, facts["free_bytes"] / 1e9
-    weights, token = facts["weight_bytes"] / 1e9, facts["cache_bytes_per_token"] / 1e3
-    fits = "fits" if whole <= free else f"does not fit: at most {facts['longest_text_that_fits']:,} tokens"
-    return [
-        ("memory", f"weights {weights:,.2f} GB, {token:,.1f} kB for each token"),
-        ("whole context", f"{facts['context']:,} tokens need {whole:,.2f} GB of {free:,.2f} GB that are free; {fits}"),
-    ]
-
-
-def _speed_lines(facts: Facts) -> list[tuple[str, str]]:
-    read, rate = facts["bytes_read_per_token"] / 1e9, facts["read_gb_s"]
-    return [
-        (
-            "speed",
-            f"at most {facts['tokens_per_s_at_most']:,.1f} tokens/s without drafts: {read:,.2f} GB are read for each, "
-            f"at {rate:,.1f} GB/s with {facts['threads']} threads",
-        ),
-        ("prompts", f"at most {facts['prompt_tokens_per_s_at_most']:,.0f} tokens/s, by arithmetic"),
-    ]
-
-
-def _aligned(lines: list[tuple[str, str]]) -> list[str]:
-    return [f"{name:14} {text}" for name, text in lines]

@@ -124,7 +124,8 @@ def check_command(
 
     Only headers are read. Exits with 1 if the model does not run.
     """
-    from outrider.cli.check import check_lines, check_model
+    from outrider.cli.check import check_model
+    from outrider.cli.check_lines import check_lines
 
     facts = check_model(ref)
     if as_json:

@@ -15,6 +15,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.native.processor import processor_name
@@ -39,6 +40,35 @@ def measured_once(
         probes: passes that are timed again to compare.
         time_pass: seconds of one pass now.
     """
+    times = _measured_once(model, probes, time_pass, measure)
+    if model.kept_at is not None:
+        facts = {"processor": processor_name(), "threads": model.context.threads}
+        _write(_last_place(model.kept_at.parent.name), facts | {"times": _as_json(times)})
+    return times
+
+
+def last_times(name: str) -> tuple[int, PassTimes] | None:
+    """Threads and times at the last start of the model with packed weights of this name; None: it has not started.
+
+    Times of another processor are not those of this machine.
+    """
+    try:
+        said = json.loads(_last_place(name).read_text())
+        if said["processor"] != processor_name():
+            return None
+        return int(said["threads"]), _from_json(said["times"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _last_place(name: str) -> Path:
+    return cache_root() / "timings" / "models" / f"{name}.json"
+
+
+def _measured_once(
+    model: NativeLlamaModel, probes: tuple[tuple[int, ...], ...], time_pass: Callable[[tuple[int, ...]], float],
+    measure: Callable[[], PassTimes],
+) -> PassTimes:  # fmt: skip
     path = _place(model)
     kept = _read(path)
     if all(probe in kept for probe in probes):
@@ -48,12 +78,28 @@ def measured_once(
         if max(slower) <= _ALIKE * min(slower) and min(slower) >= 1 / _ALIKE and max(slower) <= _OTHERWISE:
             return {case: statistics.mean(slower) * seconds for case, seconds in kept.items()}
     times = measure()
+    _write(path, _as_json(times))
+    return times
+
+
+def _as_json(times: PassTimes) -> list[Any]:
+    return [[list(case), seconds] for case, seconds in times.items()]
+
+
+def _from_json(said: Any) -> PassTimes:
+    """Times as they were written. Raises ValueError or TypeError if they are anything but positive."""
+    times = {tuple(map(int, case)): float(seconds) for case, seconds in said}
+    if not all(math.isfinite(seconds) and seconds > 0 for seconds in times.values()):
+        raise ValueError("times are positive")
+    return times
+
+
+def _write(path: Path, value: Any) -> None:
     with suppress(OSError):  # a cache that cannot be written costs a second at the next start
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps([[list(case), seconds] for case, seconds in times.items()]))
+        fresh.write_text(json.dumps(value))
         os.replace(fresh, path)
-    return times
 
 
 def _place(model: NativeLlamaModel) -> Path:
@@ -68,7 +114,6 @@ def _place(model: NativeLlamaModel) -> Path:
 def _read(path: Path) -> PassTimes:
     """The times in a file; empty if it is missing or holds anything but positive times."""
     try:
-        times = {tuple(map(int, case)): float(seconds) for case, seconds in json.loads(path.read_text())}
+        return _from_json(json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
         return {}
-    return times if all(math.isfinite(seconds) and seconds > 0 for seconds in times.values()) else {}

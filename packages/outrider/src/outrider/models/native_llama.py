@@ -139,6 +139,11 @@ class NativeLlamaModel:
         return self._parts.mapped_bytes
 
     @property
+    def kept_at(self) -> Path | None:
+        """Where packed weights are kept for later starts; None: nowhere."""
+        return None if self._place is None else self._place.path
+
+    @property
     def mapped_file(self) -> Path | None:
         """The file that holds them; None if there is none."""
         return self._place.path if self._place is not None and self.mapped_bytes else None
