@@ -12,8 +12,10 @@ import torch
 
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.cache import CacheSpec
+from outrider.cli.check import check_model
 from outrider.drafters.trained.assistant_files import find_assistant, read_assistant
 from outrider.drafters.trained.native_assistant import NativeAssistant
+from outrider.engine.memory_plan import row_bytes
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError
 from outrider.models.batch import ForwardBatch, Span
 from outrider.models.native_llama import NativeLlamaModel
@@ -106,6 +108,15 @@ def test_it_is_found_by_itself_and_changes_no_output(folder: Path, name: str, kv
             assert all(out.stats.draft_error is None for out in outs)
             drafted += sum(out.stats.num_draft_tokens for out in outs)
         assert drafted > 0
+
+
+@pytest.mark.parametrize("name", ["m", "m.gguf"])
+def test_the_check_of_a_model_finds_it(folder: Path, name: str) -> None:
+    facts = check_model(str(folder / name))
+    model = LLM(folder / name, threads=1, draft="none", max_seq_len=96).model
+    assert (facts["runs"], facts["draft"]) == ("native", "suffix,assistant")
+    assert facts["cache_bytes_per_token"] == row_bytes(model)
+    assert 0.8 * model.weight_bytes < facts["weight_bytes"] <= model.weight_bytes
 
 
 def test_it_takes_no_cache(folder: Path) -> None:

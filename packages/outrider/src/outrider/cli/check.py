@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from outrider.config.combination import USUAL, WITH_OWN_HEAD
+from outrider.config.combination import USUAL, WITH_ASSISTANT, WITH_OWN_HEAD
 from outrider.drafters.heads.find import shipped_heads
 from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
+from outrider.drafters.trained.assistant_files import find_assistant
 from outrider.engine.memory_plan import config_row_bytes
 from outrider.engine.pass_times import last_times
 from outrider.errors import OutriderError
@@ -56,11 +57,18 @@ def check_model(ref: str) -> Facts:
         gguf = lone_gguf(place) if place.is_dir() else None
     if gguf is not None:
         file = real_place(gguf)
-        return _run({"name": ref}, _of_gguf, file, lambda: _open_file(file)) | _measured(gguf_folder(file))
+        facts = _run({"name": ref}, _of_gguf, file, lambda: _open_file(file))
+        return facts | _assistant(facts, str(file)) | _measured(gguf_folder(file))
     folder = resolve(ref)
     inside = gguf_weights(folder)
     facts = _run({"name": ref}, _of_gguf if inside else _of_folder, inside or folder, lambda: _open_folder(folder))
-    return facts | _measured(folder)
+    return facts | _assistant(facts, str(folder)) | _measured(folder)
+
+
+def _assistant(facts: Facts, place: str) -> Facts:
+    """The drafts of a Gemma 4 that has an assistant beside it; empty: it has none, or is another model."""
+    is_gemma = facts["runs"] == "native" and facts["family"] == "gemma4_text"
+    return {"draft": WITH_ASSISTANT} if is_gemma and find_assistant(place) is not None else {}
 
 
 def _measured(folder: Path) -> Facts:
