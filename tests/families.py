@@ -30,6 +30,16 @@ _LONGROPE = {
     "short_factor": [1.0, 1.1, 1.3, 1.5, 1.7, 2.0],
     "long_factor": [2.0, 3.0, 4.0, 5.0, 6.0, 7.0],
 }
+_ALPHA = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}
+_TEMPERATURE = {
+    "rope_type": "yarn",
+    "rope_theta": 1e4,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "mscale": 1.0,
+    "mscale_all_dim": 0.5,
+    "llama_4_scaling_beta": 0.3,
+}
 _LINEAR = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}
 _KINDS = ["sliding_attention", "full_attention"]
 _BY_KIND = {"sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
@@ -69,6 +79,8 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "seed-oss": ("SeedOss", {"head_dim": 16, "attention_out_bias": True, "mlp_bias": True}),
     "ernie4.5": ("Ernie4_5", {"head_dim": 16, "use_bias": True}),
     "exaone4": ("Exaone4", {"sliding_window": 20, "layer_types": _KINDS}),
+    "hunyuan": ("HunYuanDenseV1", {"head_dim": 16, "attention_bias": True, "rope_parameters": _ALPHA}),
+    "ministral3": ("Ministral3", {"head_dim": 16, "rope_parameters": _TEMPERATURE}),
     "starcoder2": ("Starcoder2", {"norm_epsilon": 1e-5, "sliding_window": 20}),
     "glm": ("Glm", {"head_dim": 16}),
     "glm4": ("Glm4", {"head_dim": 24, "attention_bias": False}),

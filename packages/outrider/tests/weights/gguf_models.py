@@ -68,6 +68,30 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "seed_oss": ("seed_oss", {"rope_theta": 1e7}, {"rope.freq_base": 1e7}),
     "ernie4_5": ("ernie4_5", {"rope_theta": 5e5}, {"rope.freq_base": 5e5}),
     "exaone4": ("exaone4", {"sliding_window": None, "rope_theta": 1e6}, {"rope.freq_base": 1e6}),
+    "hunyuan-dense": ("hunyuan_v1_dense", {"rope_theta": 3e5}, {"rope.freq_base": 3e5}),
+    "mistral3": (
+        "ministral3",
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1e4,
+                "factor": 4.0,
+                "original_max_position_embeddings": 16,
+                "beta_fast": 16.0,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.3,
+            }
+        },
+        {
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 16,
+            "rope.scaling.yarn_beta_fast": 16.0,
+            "rope.scaling.yarn_log_multiplier": 1.0,
+            "attention.temperature_scale": 0.3,
+        },
+    ),
     "starcoder2": ("starcoder2", {"norm_epsilon": 1e-4}, {_RMS: None, _LAYER: 1e-4}),
     "glm4": ("glm4", {"partial_rotary_factor": 0.5}, {"rope.dimension_count": 4}),
     "gemma": ("gemma", {}, {"tokenizer.ggml.add_space_prefix": False}),
@@ -139,7 +163,7 @@ def converted(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for own, tensor in sorted(tensors.items()):
         if "gemma" in arch and own.endswith("norm.weight"):
             tensor = (tensor.float() + 1).bfloat16()
-        if arch in ("llama", "granite", "smollm3") and ("q_proj" in own or "k_proj" in own):
+        if arch in ("llama", "granite", "smollm3", "mistral3") and ("q_proj" in own or "k_proj" in own):
             tensor = permute(tensor, 4 if "q_proj" in own else 2)
         if ".experts." in own:
             before, _, after = own.partition(".experts.")

@@ -56,6 +56,7 @@ class LayerWeights:
     kind: int = 0
     """Index of the layer's attention plan and rotation in the forward pass."""
     whole_qk_norm: bool = False  # over all heads together
+    rotated_qk_norm: bool = False  # behind the rotation
     attention_output_norm: Norm | None = None
     mlp_output_norm: Norm | None = None
     sinks: Tensor | None = None  # [heads]: scores in the softmax without a value
@@ -102,18 +103,25 @@ class DecoderLayers:
         return dense(weights, x, activate)
 
     def layers(
-        self, plans: Sequence[AttentionPlan], cache: KVCache, rotations: Sequence[Tensor | None]
+        self,
+        plans: Sequence[AttentionPlan],
+        cache: KVCache,
+        rotations: Sequence[Tensor | None],
+        query_scales: Tensor | None = None,
     ) -> LayerForward:
         """A function that computes one layer after the other, for one forward pass.
 
         Args:
             plans: one for each kind of layer.
             rotations: complex64 [T, 1, head_dim / 2] of each kind of layer, or None: nothing is rotated.
+            query_scales: float [T, 1, 1], factors of queries; None: 1.
         """
 
         def attention(layer: LayerWeights, qkv: Tensor) -> Tensor:
             plan = plans[layer.kind]
             q, k, v = self.split(layer, qkv, rotations[layer.kind])
+            if query_scales is not None:
+                q = q * query_scales
             for span, row in plan.spans:
                 rows = slice(row, row + span.count)
                 cache.write(layer.index, span.slot, span.start, k[rows], v[rows])
@@ -138,12 +146,21 @@ class DecoderLayers:
         d = self._of
         every = qkv.view(qkv.shape[0], -1, d.head_dim)  # [T, heads + 2 kv_heads, head_dim]
         qk, v = every[:, : d.heads + d.kv_heads], every[:, d.heads + d.kv_heads :]
-        if layer.q_norm is not None and layer.k_norm is not None:
-            q, k = qk[:, : d.heads], qk[:, d.heads :]
-            if layer.whole_qk_norm:
-                q, k = q.flatten(1), k.flatten(1)
-            normed = (norm(t).view(len(qkv), -1, d.head_dim) for norm, t in ((layer.q_norm, q), (layer.k_norm, k)))
-            qk = torch.cat(list(normed), dim=1)
+        if not layer.rotated_qk_norm:
+            qk = self._head_norms(layer, qk)
         if rotation is not None:
             qk = rotate(qk, rotation)
+        if layer.rotated_qk_norm:
+            qk = self._head_norms(layer, qk)
         return qk[:, : d.heads], qk[:, d.heads :], v
+
+    def _head_norms(self, layer: LayerWeights, qk: Tensor) -> Tensor:
+        """Queries and keys [T, heads + kv_heads, head_dim], normed if the layer norms them."""
+        d = self._of
+        if layer.q_norm is None or layer.k_norm is None:
+            return qk
+        q, k = qk[:, : d.heads], qk[:, d.heads :]
+        if layer.whole_qk_norm:
+            q, k = q.flatten(1), k.flatten(1)
+        normed = (norm(t).view(len(qk), -1, d.head_dim) for norm, t in ((layer.q_norm, q), (layer.k_norm, k)))
+        return torch.cat(list(normed), dim=1)

@@ -61,6 +61,9 @@ class LlamaModel:
             self._rotations = [
                 None if kind.rope is None else self._rotation_table(*kind.rope).to(self.device) for kind in self._kinds
             ]
+            temperature = config.query_temperature
+            factors = None if temperature is None else torch.from_numpy(temperature.factors(config.max_seq_len))
+            self._query_scales = None if factors is None else factors.to(self.device, dtype)[:, None, None]
         on_cuda = self.device.type == "cuda"
         self._fixed: CudaGraphRunner | None = None
         if (on_cuda if fixed_shapes is None else fixed_shapes) and config.is_llama:
@@ -115,7 +118,8 @@ class LlamaModel:
         by_window = {window: draw(window=window) for window in {kind.window for kind in self._kinds}}
         plans = [by_window[kind.window] for kind in self._kinds]
         turns = [None if table is None else table[positions] for table in self._rotations]
-        forward = self._backend.layers(plans, cache, turns)
+        scales = None if self._query_scales is None else self._query_scales[positions]
+        forward = self._backend.layers(plans, cache, turns, scales)
         x = (
             self.embed(tokens) if batch.inputs is None else self._padded(torch.as_tensor(batch.inputs), len(tokens))
         )  # [T, d]

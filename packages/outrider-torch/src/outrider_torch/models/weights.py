@@ -64,6 +64,7 @@ class TorchWeights:
             mlp=self._experts(name + "mlp") if c.is_sparse(i) else self._mlp(name + "mlp"),
             kind=kind_of(c, i),
             whole_qk_norm=c.whole_qk_norm,
+            rotated_qk_norm=c.rotated_qk_norm,
             sinks=self.get(attention + "sinks").clone() if c.attention_sinks else None,
             attention_output_norm=None if c.norms == "before" else self.norm(name + "attention_output_norm"),
             mlp_output_norm=None if c.norms == "before" else self.norm(name + "mlp_output_norm"),

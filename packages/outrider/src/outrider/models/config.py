@@ -11,6 +11,7 @@ from outrider.models.clamped import ClampedSwiGLU
 from outrider.models.experts import Experts
 from outrider.models.gemma4 import Gemma4
 from outrider.models.latent import LatentAttention
+from outrider.models.temperature import QueryTemperature
 
 __all__ = ["Experts", "ModelConfig", "RecurrentLayers"]
 
@@ -76,6 +77,8 @@ class ModelConfig:
     local_rope_theta: float | None = None  # rope_theta of layers with the window, never scaled; None: the same
     output_bias: bool = False  # on the output projection
     whole_qk_norm: bool = False  # ``qk_norm`` is over all heads together
+    rotated_qk_norm: bool = False  # ``qk_norm`` comes behind the rotation
+    query_temperature: QueryTemperature | None = None  # queries have a factor by position
     attention_scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
     attention_cap: float | None = None  # scores become cap * tanh(score / cap)
     gated_attention: bool = False  # q_proj gives query and gate of each head; the head's output is times its sigmoid
@@ -214,6 +217,7 @@ class ModelConfig:
 
 _DIFFERENCES = (
     *("rotary_dim", "rope_layers", "window_layers", "local_rope_theta", "output_bias", "whole_qk_norm"),
+    *("rotated_qk_norm", "query_temperature"),
     *("attention_scale", "attention_cap", "gated_attention", "attention_sinks", "recurrent", "latent", "gemma4"),
     *("norms", "layer_norm", "activation", "clamped_swiglu", "gated", "mlp_bias", "experts", "residual_scale"),
     *("embedding_scale", "logit_scale", "logit_cap"),

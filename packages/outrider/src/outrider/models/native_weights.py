@@ -44,6 +44,9 @@ class NativeLayers:
     def __init__(self, config: ModelConfig, packer: Packer) -> None:
         self._config, self._packer = config, packer
         self.held: list[object] = []
+        temperature = config.query_temperature
+        self._query_scales = None if temperature is None else temperature.factors(config.max_seq_len)
+        self.held.append(self._query_scales)
         self._tables = [
             None if kind.rope is None else self._table(kind.head_dim, *kind.rope) for kind in layer_kinds(config)
         ]
@@ -91,6 +94,8 @@ class NativeLayers:
             **{x: parts.matrix(f"{name}{x}_proj").struct for x in "qkv" if x not in missing},
             "out": parts.matrix(name + "o_proj").struct,
             "whole_qk_norm": c.whole_qk_norm,
+            "rotated_qk_norm": c.rotated_qk_norm,
+            "query_scales": None if self._query_scales is None else self._query_scales.ctypes.data,
             "gated": c.gated_attention,
             "sinks": parts.own_heads(name + "sinks").ctypes.data if c.attention_sinks else None,
             **norms,

@@ -52,7 +52,10 @@ static void apply_rope(const forward_ctx *f, const outrider_layer *l, const colu
         norm = NULL;
     }
     float *heads = local_columns(x, c);
-    for (int64_t i = 0; i < c->count; i += d) f->k->rotate(d, heads + i, rotation, norm, m->eps);
+    for (int64_t i = 0; i < c->count; i += d) {
+        f->k->rotate(d, heads + i, rotation, l->rotated_qk_norm ? NULL : norm, m->eps);
+        if (norm && l->rotated_qk_norm) f->k->norm(d, heads + i, norm, m->eps, heads + i);
+    }
 }
 
 /* Keys or values of a row, x [kv_heads, head_dim], to row ``row`` of the cache. */
@@ -88,7 +91,10 @@ static void write_kv(forward_ctx *f, const outrider_layer *l, int64_t first, int
     const columns *queries = &f->model.queries;
     for (int64_t r = first; r < last; r++) {
         if (l->gated) copy_queries(f, r);
-        apply_rope(f, l, queries, l->q_norm, f->batch.asked->positions[r], f->work.q + r * queries->all);
+        int64_t position = f->batch.asked->positions[r];
+        float *q = f->work.q + r * queries->all;
+        apply_rope(f, l, queries, l->q_norm, position, q);
+        if (l->query_scales) scale_row(queries->count, local_columns(q, queries), l->query_scales[position]);
         if (!l->reads) write_keys_values(f, l, r);
     }
 }

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 19 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 20 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -228,6 +228,9 @@ typedef struct {
     const outrider_layer_input *input; /* or NULL */
     const outrider_beside *beside;     /* the layer has an MLP, and experts beside it; NULL: one of them */
     const float *output_scale;         /* [1]: of the residual stream behind the layer; or NULL */
+    const float *query_scales; /* [positions]: factors of queries, behind the rotation; or NULL: 1 */
+    int32_t rotated_qk_norm;   /* q_norm and k_norm come behind the rotation */
+    int32_t reserved;
 } outrider_layer;
 
 /* Gives every process what each of them has: ``own``, of ``bytes`` bytes, side by side in ``all`` [size][bytes]. With

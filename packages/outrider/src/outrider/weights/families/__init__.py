@@ -10,8 +10,10 @@ from outrider.weights.families.gemma import GEMMA, GEMMA2, GEMMA3
 from outrider.weights.families.gemma4 import GEMMA4
 from outrider.weights.families.glm4 import GLM, GLM4
 from outrider.weights.families.granite import GRANITE
+from outrider.weights.families.hunyuan import HUNYUAN
 from outrider.weights.families.hybrid import QWEN3_5, QWEN3_5_MOE, QWEN3_NEXT
 from outrider.weights.families.llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from outrider.weights.families.ministral3 import MINISTRAL3
 from outrider.weights.families.mixture import MIXTRAL, QWEN3_MOE
 from outrider.weights.families.olmo2 import OLMO2, OLMO3
 from outrider.weights.families.phi3 import PHI3
@@ -25,7 +27,7 @@ FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
         *(LLAMA, MISTRAL, QWEN2, QWEN3, PHI3, GRANITE, SMOLLM3, OLMO2, OLMO3, STARCODER2, GLM, GLM4),
-        *(SEED_OSS, ERNIE4_5, EXAONE4),
+        *(SEED_OSS, ERNIE4_5, EXAONE4, HUNYUAN, MINISTRAL3),
         *(GEMMA, GEMMA2, GEMMA3, GEMMA4, MIXTRAL, QWEN3_MOE, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
         *(DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE),
     )

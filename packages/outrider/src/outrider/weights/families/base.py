@@ -87,6 +87,9 @@ class Family:
     rope_by_kind: float | None = None
     """The base in layers with a window, which the file gives separately; None: all layers rotate alike."""
 
+    grows_base: bool = False
+    """Dynamic scaling with ``alpha`` multiplies the base by a power of it, at every length."""
+
     rename: Mapping[str, str] = field(default_factory=dict)
     """Canonical names of a layer's tensors to the family's own. Several with one name are fused, one after another."""
     interleaved: bool = False

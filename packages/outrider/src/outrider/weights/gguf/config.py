@@ -15,6 +15,7 @@ from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 from outrider.weights.families import FAMILIES
 from outrider.weights.gguf.deepseek import family_of_deepseek2
+from outrider.weights.gguf.dense import MISTRAL3
 from outrider.weights.gguf.families import GGUF_FAMILIES, MIXTRAL, OLMO3
 from outrider.weights.gguf.header import GGUFHeader
 from outrider.weights.gguf.hybrid import NEXTN
@@ -51,6 +52,8 @@ def kind_of_gguf(header: GGUFHeader) -> GGUFFamily:
         return OLMO3
     if arch == "deepseek2":
         return family_of_deepseek2(header)
+    if arch == "mistral3" and not header.scalar("mistral3.attention.temperature_scale", 0.0):
+        return MISTRAL3
     if arch not in GGUF_FAMILIES:
         raise ModelFormatError(f"architecture {shown(arch)} is not supported: use one of {', '.join(GGUF_FAMILIES)}")
     return GGUF_FAMILIES[arch]

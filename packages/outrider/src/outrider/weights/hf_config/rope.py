@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal, localcontext
 from typing import Any
 
 from outrider.errors import ModelFormatError
@@ -76,6 +77,8 @@ def _parse(raw: Mapping[str, Any], rope: object, key: str, family: Family) -> Ro
         kind = "longrope"  # LongRoPE's older names
     if not isinstance(kind, str) or kind not in family.rope_types:
         raise ModelFormatError(f"rope type {shown(kind)} is not supported: use one of {', '.join(family.rope_types)}")
+    if family.grows_base and kind == "dynamic" and rope.get("alpha"):
+        kind, theta = "default", _grown_base(raw, rope, theta)
     partial = rope.get("partial_rotary_factor")
     if partial is None:
         partial = raw.get("partial_rotary_factor", 1.0)
@@ -85,6 +88,15 @@ def _parse(raw: Mapping[str, Any], rope: object, key: str, family: Family) -> Ro
         raise ModelFormatError(f"partial_rotary_factor={shown(partial)} is not supported: only whole heads are rotated")
     share = 1.0 if partial is None else positive({"partial_rotary_factor": partial}, "partial_rotary_factor")
     return Rope(theta, _SCALINGS[kind](raw, rope, key), share)
+
+
+def _grown_base(raw: Mapping[str, Any], rope: Mapping[str, Any], theta: float) -> float:
+    """The base times ``alpha ** (d / (d - 2))`` for heads of d dimensions, rounded once."""
+    d = positive_integer(raw, "head_dim")
+    if d <= 2:
+        raise ModelFormatError(f"head_dim={d} has no base that grows: use more than 2")
+    with localcontext(prec=40):
+        return float(Decimal(theta) * Decimal(positive(rope, "alpha")) ** (Decimal(d) / (d - 2)))
 
 
 def _dynamic(raw: Mapping[str, Any], rope: Mapping[str, Any], key: str) -> dict[str, Any]:

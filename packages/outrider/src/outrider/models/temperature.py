@@ -1,0 +1,29 @@
+"""Factors of queries by position, which keep attention sharp in long texts (Llama 4, Ministral 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["QueryTemperature"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryTemperature:
+    """The query at position p is multiplied by 1 + scale * ln(1 + floor(p / length)), after its rotation."""
+
+    scale: float
+    length: int
+
+    def factors(self, positions: int) -> NDArray[np.float32]:
+        """The factor of each position: float32 [positions].
+
+        Decimal, because logarithms of C libraries differ in the last digit.
+        """
+        with localcontext(prec=40):
+            logarithms = [float(Decimal(1 + i).ln()) for i in range(-(-positions // self.length))]
+        factors = (1 + self.scale * np.array(logarithms, np.float64)).astype(np.float32)
+        return np.repeat(factors, self.length)[:positions].copy()

@@ -1,0 +1,66 @@
+"""Ministral 3: YaRN, and factors of queries that grow with the position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outrider.errors import ModelFormatError
+from outrider.models.config import ModelConfig
+from outrider.models.temperature import QueryTemperature
+from outrider.weights.families.base import COMMON, Family, Raw
+from outrider.weights.values import positive, positive_integer
+
+__all__ = ["MINISTRAL3"]
+
+_BETA, _LENGTH = "llama_4_scaling_beta", "original_max_position_embeddings"
+
+
+def _read(raw: Raw) -> dict[str, Any]:
+    rope = raw.get("rope_scaling") or raw["rope_parameters"]
+    if _BETA not in rope:
+        raise ModelFormatError(f"there is no {_BETA} in its rotary scaling: use model_type mistral for 0")
+    if rope[_BETA] == 0:
+        return {}
+    length = positive_integer(rope if raw.get(_LENGTH) is None else raw, _LENGTH)
+    return {"query_temperature": QueryTemperature(scale=positive(rope, _BETA), length=length)}
+
+
+def _write(config: ModelConfig) -> dict[str, Any]:
+    temperature = config.query_temperature
+    own = {"rope_type": "default", _BETA: 0.0} | dict(config.rope_scaling)
+    if temperature is not None:
+        own |= {_BETA: temperature.scale, _LENGTH: temperature.length}
+    return {"rope_scaling": own}
+
+
+MINISTRAL3 = Family(
+    name="ministral3",
+    architecture="Ministral3ForCausalLM",
+    differs="YaRN, and a factor on queries that grows with the position",
+    defaults=COMMON
+    | {
+        "num_hidden_layers": 34,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 131072,
+        "intermediate_size": 14336,
+        "max_position_embeddings": 262144,
+        "rms_norm_eps": 1e-5,
+        "sliding_window": None,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 1e6,
+            "factor": 16.0,
+            _LENGTH: 16384,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "mscale_all_dim": 1.0,
+            "mscale": 1.0,
+            _BETA: 0.1,
+        },
+    },
+    read=_read,
+    write=_write,
+    windows="by kind",
+    theta=1e6,
+)
