@@ -88,6 +88,9 @@ READ: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("exaone4", {"layer_types": ["full_attention"] * 2}),
     ("exaone4", {"layer_types": ["full_attention"] * 2, "sliding_window": None}),
     ("exaone4", {"layer_types": ABSENT, "sliding_window_pattern": 1}),
+    ("hunyuan_v1_dense", {"rope_parameters": YARN | {"rope_type": "dynamic", "alpha": 50.0}}),
+    ("ministral3", {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 8}}),
+    ("ministral3", {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.0}}),
     ("ernie4_5", {"use_bias": False, "rope_theta": 1e3, "rope_parameters": ABSENT}),
     ("t5", {"dense_act_fn": "gelu"}),
 )

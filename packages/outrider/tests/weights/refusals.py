@@ -159,6 +159,8 @@ OTHERS: tuple[Refusal, ...] = (
     _config("llama", attention_chunk_size=3),
     # Of some families
     _config("smollm3", no_rope_layers=[1]),
+    _config("hunyuan_v1_dense", head_dim=2, rope_parameters=YARN | {"rope_type": "dynamic", "alpha": 50.0}),
+    _config("ministral3", rope_parameters=YARN),
     _config("mixtral", num_experts_per_tok=9),
     _config("qwen3_moe", mlp_only_layers=3),
     _config("qwen3_next", layer_types=["linear_attention"]),

@@ -36,6 +36,7 @@ _ROPES = st.sampled_from(
         *(_YARN | {"factor": 0.5}, _YARN | {"truncate": False}, _YARN | {"mscale": 0.7, "mscale_all_dim": 1.0}),
         *(_LONG, _LONG | {"factor": 3.0}, _LONG | {"type": "su"}, {"rope_type": "dynamic", "factor": 2.0}),
         {"rope_type": "default", "partial_rotary_factor": 0.5},
+        *({"rope_type": "dynamic", "factor": 1.0, "alpha": 50.0}, _YARN | {"llama_4_scaling_beta": 0.2}),
     ]
 )
 _NESTED = st.sampled_from(

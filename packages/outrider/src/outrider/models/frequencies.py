@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from outrider.errors import ModelFormatError
 
-__all__ = ["inverse_frequencies", "magnitudes"]
+__all__ = ["grown_base", "inverse_frequencies", "magnitudes"]
 
 Doubles = NDArray[np.float64]
 
@@ -29,6 +29,12 @@ def inverse_frequencies(
     with np.errstate(all="ignore"):  # a factor of 0 gives NaN or infinity, which callers check
         inverse = _scaled(_powers(theta, turned), theta, turned, scaling)
     return np.concatenate([inverse, np.zeros((head_dim - turned) // 2)])
+
+
+def grown_base(theta: float, alpha: float, head_dim: int) -> float:
+    """The base for contexts ``alpha`` times as long, theta * alpha ** (d / (d - 2)), rounded once."""
+    with localcontext(prec=40):
+        return float(Decimal(theta) * Decimal(alpha) ** (Decimal(head_dim) / (head_dim - 2)))
 
 
 def magnitudes(head_dim: int, scaling: Mapping[str, Any], rotary_dim: int | None = None) -> Doubles | None:

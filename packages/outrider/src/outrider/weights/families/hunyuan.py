@@ -12,6 +12,7 @@ HUNYUAN = Family(
     differs="norms on q and k behind the rotation",
     defaults=COMMON
     | {
+        "head_dim": None,
         "vocab_size": 290943,
         "intermediate_size": 11008,
         "max_position_embeddings": 2048,

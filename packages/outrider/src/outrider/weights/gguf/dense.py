@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from outrider.models.frequencies import grown_base
 from outrider.weights.families import FAMILIES
 from outrider.weights.gguf.header import GGUFHeader
 from outrider.weights.gguf.names import GGUFFamily, shortest
@@ -25,6 +26,16 @@ def _exaone4(arch: str, header: GGUFHeader) -> dict[str, Any]:
     if header.scalar(f"{arch}.block_count") == _EXAONE4_WITH_WINDOWS:
         return read_windows(arch, header, 4, 4096)
     return {"sliding_window": None}
+
+
+def _hunyuan(arch: str, header: GGUFHeader) -> dict[str, Any]:
+    get = header.scalar
+    alpha, theta, heads = (
+        get(f"{arch}.{key}", otherwise)
+        for key, otherwise in (("rope.scaling.alpha", 0.0), ("rope.freq_base", 10000.0), ("attention.head_count", None))
+    )
+    head_dim = get(f"{arch}.attention.key_length") or (get(f"{arch}.embedding_length") // heads if heads else 0)
+    return {"rope_theta": grown_base(theta, alpha, head_dim)} if alpha > 0 and head_dim > 2 else {}
 
 
 def _mistral3(arch: str, header: GGUFHeader) -> dict[str, Any]:
@@ -66,6 +77,8 @@ DENSE: dict[str, GGUFFamily] = {
     ),
     "hunyuan-dense": GGUFFamily(
         family="hunyuan_v1_dense",
+        read=_hunyuan,
+        keys=("rope.scaling.alpha", "expert_used_count"),  # of one expert, which is the MLP
         tensors={"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
     ),
     "mistral3": GGUFFamily(family="ministral3", interleaved=True, read=_mistral3, keys=_MISTRAL3_KEYS),

@@ -79,5 +79,6 @@ OWN_OFF: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "granite": {"rope.scaling.finetuned": (True,)},
     "glm4": {"rope.dimension_sections": (0,)},
     **{family: {"attention.temperature_scale": (0.0,)} for family in ("deepseek_v2", "deepseek_v3")},
+    "hunyuan_v1_dense": {"rope.dimension_sections": (0,), "expert_count": (0, 1)},
 }
 """The same for keys that llama.cpp reads for one family, by family."""

@@ -50,7 +50,7 @@ HARMLESS: Mapping[str, frozenset[str]] = {
     "of classifiers, whose tensors are refused": words(
         "id2label label2id num_labels problem_type finetuning_task task_specific_params"
     ),
-    "tokens that a decoder neither starts nor ends with": words("sep_token_id unk_token_id"),
+    "tokens that a decoder neither starts nor ends with": words("sep_token_id unk_token_id eod_token_id"),
     "other names of a length that max_position_embeddings bounds": words(
         "max_sequence_length model_max_length tokenizer_model_max_length seq_length"
     ),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal, localcontext
 from typing import Any
 
 from outrider.errors import ModelFormatError
+from outrider.models.frequencies import grown_base
 from outrider.utils.json_files import shown
 from outrider.weights.families.base import Family
 from outrider.weights.values import positive, positive_integer
@@ -91,12 +91,11 @@ def _parse(raw: Mapping[str, Any], rope: object, key: str, family: Family) -> Ro
 
 
 def _grown_base(raw: Mapping[str, Any], rope: Mapping[str, Any], theta: float) -> float:
-    """The base times ``alpha ** (d / (d - 2))`` for heads of d dimensions, rounded once."""
+    """The base that ``alpha`` makes of ``theta``."""
     d = positive_integer(raw, "head_dim")
     if d <= 2:
         raise ModelFormatError(f"head_dim={d} has no base that grows: use more than 2")
-    with localcontext(prec=40):
-        return float(Decimal(theta) * Decimal(positive(rope, "alpha")) ** (Decimal(d) / (d - 2)))
+    return grown_base(theta, positive(rope, "alpha"), d)
 
 
 def _dynamic(raw: Mapping[str, Any], rope: Mapping[str, Any], key: str) -> dict[str, Any]:
