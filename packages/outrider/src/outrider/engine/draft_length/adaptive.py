@@ -14,23 +14,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from outrider.drafters.cost import DraftingCost
 from outrider.engine.draft_length.acceptance import (
     Correction,
     Measured,
-    SourceAcceptance,
     nothing_measured,
     ranks_of,
 )
+from outrider.engine.draft_length.accounts import RequestState, SourceState
 from outrider.engine.draft_length.cost import ROWS, StepCost, TypicalSeconds
-from outrider.engine.draft_length.net_loss import CAPACITY, Account, DomainStats, RequestClass
+from outrider.engine.draft_length.net_loss import CAPACITY, DomainStats, RequestClass
 from outrider.engine.draft_length.policy import DraftLength, ProposalCost
 from outrider.engine.draft_length.selection import Proposal, select_nodes
 from outrider.engine.draft_length.settings import DEFAULT_SETTINGS, DraftLengthSettings
 from outrider.engine.request import Request
-from outrider.utils.partitioned_store import Handle, PartitionedStore
+from outrider.utils.partitioned_store import PartitionedStore
 from outrider.verify.draft import EMPTY, Draft
 
 _LONGEST_REST = 16  # steps, in which what drafts cost may change, or another request may earn for all
@@ -42,47 +41,6 @@ DraftingCostOf = Callable[[str], DraftingCost | None]
 def no_encoder(source: str) -> DraftingCost | None:
     """Of sources that read nothing but text."""
     return None
-
-
-@dataclass
-class _Source:
-    """One of a request's sources."""
-
-    acceptance: SourceAcceptance  # in the domain
-    own: Correction  # of the request's acceptance
-    accounts: tuple[Account, ...]  # of the request, its class and its domain
-    asked: bool = False  # in this step, or paused
-    started: bool = False  # whether it has proposed for this request before
-    cost_s: float = 0.0  # of its proposal and its scored nodes in this step
-
-
-@dataclass
-class _Request:
-    sources: dict[str, _Source]
-    handle: Handle[DomainStats]
-    rest: int = 0  # steps in which no source can be afforded yet
-    rested: int = 0  # tokens of such steps, which its accounts do not know of yet
-    proposed: Draft = EMPTY
-    priors: Sequence[float] = ()  # of the proposed nodes: their probabilities if nothing had been learned
-
-    def source(self, name: str) -> _Source:
-        """Whose a node is; one that names none of them counts for the first."""
-        return self.sources.get(name) or next(iter(self.sources.values()))
-
-    def wake(self) -> None:
-        """Record what was decoded while nobody could be asked."""
-        self.rest = 0
-        if self.rested:
-            self.record(self.rested, 1.0)
-            self.rested = 0
-
-    def record(self, tokens: int, token_s: float) -> None:
-        """Record so many decoded tokens, of ``token_s`` seconds each without drafts, and what drafting cost."""
-        share = 1 / len(self.sources)
-        for source in self.sources.values():
-            for account in source.accounts:
-                account.record(share * tokens, source.cost_s / token_s)
-            source.cost_s = 0.0
 
 
 class AdaptiveLength(DraftLength):
@@ -99,7 +57,7 @@ class AdaptiveLength(DraftLength):
         self._calibrate, self._drafting_cost, self._settings = calibrate, drafting_cost, settings
         self._cost: StepCost | None = None
         self._encoders: dict[str, DraftingCost | None] = {}
-        self._requests: dict[str, _Request] = {}
+        self._requests: dict[str, RequestState] = {}
         self._learned = PartitionedStore(lambda: DomainStats(settings, measured), CAPACITY)
         self._level: dict[str, TypicalSeconds] = {}  # that a source takes for a level of a draft
         self._proposal: dict[str, TypicalSeconds] = {}  # for a whole one
@@ -155,7 +113,7 @@ class AdaptiveLength(DraftLength):
                     known.rest = self._steps_to_rest(known, row_s)
         return budgets
 
-    def _steps_to_rest(self, known: _Request, row_s: float) -> int:
+    def _steps_to_rest(self, known: RequestState, row_s: float) -> int:
         """Steps in which no source can be asked yet, if each decodes a token: to ask costs time too, in every step."""
         earned = self._settings.at_once * self._settings.loss_share / len(known.sources) * self._token_s
         missing = [
@@ -290,17 +248,17 @@ class AdaptiveLength(DraftLength):
 
     # -- helpers ----------------------------------------------------------------------------------------------------
 
-    def _start(self, request: Request) -> _Request:
+    def _start(self, request: Request) -> RequestState:
         handle = self._learned.open(request.cache_salt, request.tenant)
-        names, sources = request.speculation.combination.names, dict[str, _Source]()
+        names, sources = request.speculation.combination.names, dict[str, SourceState]()
         variance = self._settings.request_variance  # which does not fall: a request's last tokens decide
         for name in names:
             acceptance, accounts = handle.store.source(name, RequestClass.of(request), 1 / len(names))
-            sources[name] = _Source(acceptance, Correction(variance, variance), accounts)
-        known = self._requests[request.id] = _Request(sources, handle)
+            sources[name] = SourceState(acceptance, Correction(variance, variance), accounts)
+        known = self._requests[request.id] = RequestState(sources, handle)
         return known
 
-    def _affordable_s(self, source: _Source) -> float:
+    def _affordable_s(self, source: SourceState) -> float:
         """Seconds that the source may spend next in this step: a share of what its accounts and the step leave it.
 
         A source that spent all on a proposal could score none of it.
@@ -313,7 +271,7 @@ class AdaptiveLength(DraftLength):
         proposal = self._proposal.get(name)
         return self.cost_per_level(name) if name in self._growing else (proposal and proposal.seconds) or 0.0
 
-    def _can_ask(self, request: Request, name: str, source: _Source, together: int, row_s: float) -> bool:
+    def _can_ask(self, request: Request, name: str, source: SourceState, together: int, row_s: float) -> bool:
         """Whether a proposal and a scored node of it can be afforded, and before the first one what it reads too.
 
         ``row_s``: seconds that scoring a first node adds.
@@ -342,7 +300,7 @@ class AdaptiveLength(DraftLength):
         tokens = min(request.params.max_tokens, request.max_seq_len - request.prompt_length) / 2
         return tokens * (self._token_s - fastest) > encoder.reading(request.input)
 
-    def _priors(self, known: _Request, draft: Draft) -> list[float]:
+    def _priors(self, known: RequestState, draft: Draft) -> list[float]:
         """Of each node to be accepted if its parent is, as far as its source says."""
         scores: Sequence[float | None] = draft.scores or [None] * len(draft)
         ranks = [0] * len(draft) if draft.scores else ranks_of(draft.parents)
@@ -351,7 +309,7 @@ class AdaptiveLength(DraftLength):
             for node, (depth, score, rank) in enumerate(zip(draft.depths, scores, ranks, strict=True))
         ]
 
-    def _probabilities(self, known: _Request, draft: Draft, priors: Sequence[float]) -> list[float]:
+    def _probabilities(self, known: RequestState, draft: Draft, priors: Sequence[float]) -> list[float]:
         """Of each node to be on the accepted path: the product along its path."""
         out: list[float] = []
         for node, (parent, prior) in enumerate(zip(draft.parents, priors, strict=True)):
@@ -360,7 +318,7 @@ class AdaptiveLength(DraftLength):
             out.append(own if parent < 0 else own * out[parent])
         return out
 
-    def _learn(self, known: _Request, draft: Draft, committed: Sequence[int]) -> None:
+    def _learn(self, known: RequestState, draft: Draft, committed: Sequence[int]) -> None:
         """Compare a proposal with the tokens that were committed instead or because of it."""
         right = {-1}  # nodes on the path of the committed tokens
         levels: dict[tuple[str, int], bool] = {}  # by source: whether it had the right token there, behind a right one

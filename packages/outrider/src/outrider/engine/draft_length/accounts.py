@@ -1,0 +1,54 @@
+"""What the adaptive length keeps of each request: its sources, and what they have cost and earned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outrider.engine.draft_length.acceptance import Correction, SourceAcceptance
+from outrider.engine.draft_length.net_loss import Account, DomainStats
+from outrider.utils.partitioned_store import Handle
+from outrider.verify.draft import EMPTY, Draft
+
+__all__ = ["RequestState", "SourceState"]
+
+
+@dataclass
+class SourceState:
+    """One of a request's sources."""
+
+    acceptance: SourceAcceptance  # in the domain
+    own: Correction  # of the request's acceptance
+    accounts: tuple[Account, ...]  # of the request, its class and its domain
+    asked: bool = False  # in this step, or paused
+    started: bool = False  # whether it has proposed for this request before
+    cost_s: float = 0.0  # of its proposal and its scored nodes in this step
+
+
+@dataclass
+class RequestState:
+    sources: dict[str, SourceState]
+    handle: Handle[DomainStats]
+    rest: int = 0  # steps in which no source can be afforded yet
+    rested: int = 0  # tokens of such steps, which its accounts do not know of yet
+    proposed: Draft = EMPTY
+    priors: Sequence[float] = ()  # of the proposed nodes: their probabilities if nothing had been learned
+
+    def source(self, name: str) -> SourceState:
+        """Whose a node is; one that names none of them counts for the first."""
+        return self.sources.get(name) or next(iter(self.sources.values()))
+
+    def wake(self) -> None:
+        """Record what was decoded while nobody could be asked."""
+        self.rest = 0
+        if self.rested:
+            self.record(self.rested, 1.0)
+            self.rested = 0
+
+    def record(self, tokens: int, token_s: float) -> None:
+        """Record so many decoded tokens, of ``token_s`` seconds each without drafts, and what drafting cost."""
+        share = 1 / len(self.sources)
+        for source in self.sources.values():
+            for account in source.accounts:
+                account.record(share * tokens, source.cost_s / token_s)
+            source.cost_s = 0.0
