@@ -43,6 +43,23 @@ _TEMPERATURE = {
 _LINEAR = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}
 _KINDS = ["sliding_attention", "full_attention"]
 _BY_KIND = {"sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
+_GRANITE = {
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.22,
+    "attention_multiplier": 0.1,
+    "logits_scaling": 4.0,
+}
+_DEEPSEEK = {
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 40,
+    "n_group": 4,
+    "topk_group": 2,
+    "routed_scaling_factor": 2.5,
+    "first_k_dense_replace": 1,
+    "num_hidden_layers": 3,
+}
+_NO_IDS = {"bos_token_id": None, "eos_token_id": None}
 
 MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "phi3": ("Phi3", {"sliding_window": 20}),
@@ -58,10 +75,7 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "granite": (
         "Granite",
         {
-            "embedding_multiplier": 3.0,
-            "residual_multiplier": 0.22,
-            "attention_multiplier": 0.1,
-            "logits_scaling": 4.0,
+            **_GRANITE,
             "attention_bias": True,
             "mlp_bias": True,
         },
@@ -121,6 +135,45 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
             "mlp_only_layers": [1],
         },
     ),
+    "qwen2-moe": (
+        "Qwen2Moe",
+        {
+            "num_experts": 6,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 40,
+            "shared_expert_intermediate_size": 48,
+        },
+    ),
+    "olmoe": (
+        "Olmoe",
+        {"num_experts": 6, "num_experts_per_tok": 3, "intermediate_size": 40, "num_key_value_heads": 4, **_NO_IDS},
+    ),
+    "granite-moe": (
+        "GraniteMoe",
+        {
+            **_GRANITE,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 3,
+            "intermediate_size": 40,
+        },
+    ),
+    "minimax-m2": (
+        "MiniMaxM2",
+        {
+            "head_dim": 16,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 3,
+            "intermediate_size": 40,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 5e6, "partial_rotary_factor": 0.5},
+            **_NO_IDS,
+        },
+    ),
+    "glm4-moe": ("Glm4Moe", _DEEPSEEK | {"head_dim": 16, "attention_bias": True, "use_qk_norm": True}),
+    "dots1": (
+        "Dots1",
+        _DEEPSEEK
+        | {"n_shared_experts": 2, "routed_scaling_factor": 1.2, "norm_topk_prob": True, "n_group": 1, "topk_group": 1},
+    ),
 }
 """Names of transformers' classes, and what their configuration says beyond the dimensions."""
 
@@ -148,4 +201,7 @@ def build(member: str) -> Any:
             parameter.data = 0.5 * noise
         else:
             parameter.data = noise / parameter.shape[-1] ** 0.5 * (small if "embed" in name else 1.5)
+    for name, buffer in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            buffer.copy_(0.3 * torch.randn_like(buffer))
     return model

@@ -11,8 +11,10 @@ import pytest
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.config import ModelOptions
+from outrider.errors import ConfigError
 from outrider.models.base import LoadedModel
 from outrider.models.batch import ForwardBatch, Span
+from outrider.models.shard import check_size
 from outrider.native.library import library
 from outrider.native.weights import pack_array
 from outrider.verify.arrays import Floats
@@ -20,7 +22,7 @@ from outrider.weights.loader import load_model
 from outrider_fleet.parallel.load import ParallelGroup
 from tests import small_models
 from tests.arrays import randn
-from tests.families import MEMBERS, VOCAB, build
+from tests.families import MEMBERS, VOCAB, build, config_of
 
 pytestmark = pytest.mark.skipif(library() is None, reason="needs the native library")
 
@@ -53,6 +55,12 @@ class Groups:
 def groups() -> Iterator[Groups]:
     with closing(Groups()) as started:
         yield started
+
+
+WHOLE = ("qwen2-moe", "glm4-moe", "dots1")
+"""Members with an expert of all tokens, which are not split."""
+SMALL = ("qwen3-moe", "olmoe", "granite-moe", "minimax-m2")
+"""Members whose experts are too small for four processes."""
 
 
 @pytest.fixture(scope="module")
@@ -131,13 +139,13 @@ def test_of_four_processes(member: str, dtype: str, groups: Groups, folders: dic
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["contiguous", "paged"])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("member", [name for name in MEMBERS if name not in WHOLE])
 def test_of_all_families(member: str, dtype: str, kind: str, groups: Groups, folders: dict[str, Path]) -> None:
     folder = folder_of(folders, member)
     for cache in ("auto", "int8"):
         options = ModelOptions(dtype=DTYPES[dtype], kv_cache_dtype=cache)  # type: ignore[arg-type]
         one, spec = load_model(folder, options), CacheSpec(slots=2, max_seq_len=128, kind=kind)  # type: ignore[arg-type]
-        for size in (2,) if member == "qwen3-moe" else (2, 4):
+        for size in (2,) if member in SMALL else (2, 4):
             check_same_bits(one, groups[size].load(folder, options), spec)
 
 
@@ -151,3 +159,9 @@ def test_partial_sums_would_be_seen(target: str) -> None:
     assert small_models.identical(np.concatenate(by_rows, 1), whole)
     assert np.allclose(halves[0] + halves[1], whole, atol=1e-3)
     assert not small_models.identical(halves[0] + halves[1], whole)
+
+
+@pytest.mark.parametrize("member", WHOLE)
+def test_a_model_with_an_expert_of_all_tokens_is_not_split(member: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be split"):
+        check_size(config_of(member), 2)

@@ -22,6 +22,20 @@ _DIMS: dict[str, Any] = {
     "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
 }  # fmt: skip
 _RMS, _LAYER = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
+_MOE = {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
+_COUNTS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 24}
+_GRANITE: tuple[dict[str, Any], dict[str, Any]] = (
+    {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.1, "logits_scaling": 8.0},
+    {"embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": 0.1, "logit_scale": 8.0},
+)
+_DEEPSEEK: tuple[dict[str, Any], dict[str, Any]] = (
+    _MOE
+    | {"n_routed_experts": 4, "n_shared_experts": 2, "routed_scaling_factor": 2.5, "norm_topk_prob": True}
+    | {"first_k_dense_replace": 1, "num_hidden_layers": 3},
+    _COUNTS
+    | {"expert_shared_count": 2, "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_gating_func": 2}
+    | {"leading_dense_block_count": 1},
+)
 ARCHS = {"mixtral": "llama", "olmo3": "olmo2"}
 """Architectures of llama.cpp by name in ``CASES``, where they differ."""
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -116,6 +130,38 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"num_local_experts": 4, "num_experts_per_tok": 2, "rope_theta": 1e6},
         {"expert_count": 4, "expert_used_count": 2, "rope.freq_base": 1e6},
     ),
+    "qwen2moe": (
+        "qwen2_moe",
+        _MOE | {"shared_expert_intermediate_size": 40, "num_experts": 4},
+        {**_COUNTS, "expert_shared_feed_forward_length": 40},
+    ),
+    "olmoe": (
+        "olmoe",
+        {"num_experts": 4, "num_experts_per_tok": 2, "num_key_value_heads": 4},
+        {"expert_count": 4, "expert_used_count": 2, "attention.head_count_kv": 4},
+    ),
+    "granitemoe": (
+        "granitemoe",
+        _GRANITE[0] | {"num_local_experts": 4, "num_experts_per_tok": 2},
+        _GRANITE[1] | {"expert_count": 4, "expert_used_count": 2},
+    ),
+    "minimax-m2": (
+        "minimax_m2",
+        {"num_local_experts": 4, "num_experts_per_tok": 2, "partial_rotary_factor": 0.5, "rope_theta": 5e6},
+        _COUNTS
+        | {"expert_feed_forward_length": 48, "expert_gating_func": 2, "rope.dimension_count": 4}
+        | {"rope.freq_base": 5e6},
+    ),
+    "glm4moe": (
+        "glm4_moe",
+        _DEEPSEEK[0] | {"partial_rotary_factor": 0.5, "use_qk_norm": True, "attention_bias": True},
+        _DEEPSEEK[1] | {"rope.dimension_count": 4},
+    ),
+    "dots1": (
+        "dots1",
+        _DEEPSEEK[0] | {"num_key_value_heads": 4, "sliding_window": None},
+        _DEEPSEEK[1] | {"attention.head_count_kv": 4},
+    ),
 }
 """By name: the family, what its config.json says, and what its header says."""
 
@@ -163,7 +209,12 @@ def converted(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for own, tensor in sorted(tensors.items()):
         if "gemma" in arch and own.endswith("norm.weight"):
             tensor = (tensor.float() + 1).bfloat16()
-        if arch in ("llama", "granite", "smollm3", "mistral3") and ("q_proj" in own or "k_proj" in own):
+        own = own.replace("e_score_correction_bias", "e_score_correction.bias")
+        if own.endswith("block_sparse_moe.input_linear.weight"):  # Granite's: gates and ups, one behind the other
+            block = f"blk.{own.split('.')[2]}.ffn_"
+            out |= {f"{block}{x}_exps.weight": half for x, half in zip(("gate", "up"), tensor.chunk(2, 1), strict=True)}
+            continue
+        if arch in ("llama", "granite", "granitemoe", "smollm3", "mistral3") and ("q_proj" in own or "k_proj" in own):
             tensor = permute(tensor, 4 if "q_proj" in own else 2)
         if ".experts." in own:
             before, _, after = own.partition(".experts.")

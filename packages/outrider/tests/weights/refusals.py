@@ -58,6 +58,7 @@ OF_KEYS: Mapping[str, Any] = {
     "attention_bias": True,
     "topk_method": "x",
     "rope_interleave": False,
+    "clip_qkv": 0.01,
     "is_causal": False,
     "is_encoder_decoder": True,
     "use_bidirectional_attention": True,
@@ -126,6 +127,7 @@ OTHERS: tuple[Refusal, ...] = (
     _config("gpt2", quantization_config={"quant_method": "gptq", "bits": 4}),
     _config("smolvlm", quantization_config={"quant_method": "gptq", "bits": 4}),
     # Sizes and other numbers
+    _config("glm4_moe", n_group=3),
     _config("llama", hidden_size="many"),
     _config("llama", num_key_value_heads=3),
     _config("llama", head_dim=7),

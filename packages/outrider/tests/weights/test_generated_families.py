@@ -99,6 +99,13 @@ def small(family: str) -> dict[str, Any]:
     raw |= {"max_position_embeddings": 128} | ({"head_dim": 8} if "head_dim" in FAMILIES[family].defaults else {})
     if family in ("mixtral", "qwen3_moe"):
         raw |= {"num_local_experts" if family == "mixtral" else "num_experts": 5, "num_experts_per_tok": 2}
+    if family in ("granitemoe", "minimax_m2"):
+        raw |= {"num_local_experts": 5, "num_experts_per_tok": 2}
+    if family in ("olmoe", "qwen2_moe"):
+        raw |= {"num_experts": 5, "num_experts_per_tok": 2, "shared_expert_intermediate_size": 16}
+    if family in ("glm4_moe", "dots1"):
+        raw |= {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1}
+        raw |= {"first_k_dense_replace": 1}
     if family == "gemma4_text":
         raw |= {
             "global_head_dim": 16,

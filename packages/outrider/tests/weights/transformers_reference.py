@@ -53,6 +53,10 @@ _LATENT: dict[str, Any] = {
     **{"v_head_dim": 16, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
     **{"n_group": 3, "topk_group": 2, "n_shared_experts": 1, "first_k_dense_replace": 1},
 }
+_ROUTED: dict[str, Any] = {
+    **{"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1},
+    **{"first_k_dense_replace": 1},
+}
 _OWN: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("gemma2", "gemma3_text", "olmo3", "exaone4"), _KINDS),
     **{family: {"sliding_window": 16} for family in ("mistral", "phi3", "starcoder2")},
@@ -65,6 +69,10 @@ _OWN: dict[str, dict[str, Any]] = {
     **{"deepseek_v3": _LATENT, "glm4_moe_lite": _LATENT},
     "deepseek_v2": _LATENT | {"topk_method": "group_limited_greedy"},
     "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2},
+    "qwen2_moe": _EXPERTS,
+    "olmoe": {"num_experts": 5, "num_experts_per_tok": 2},
+    **{family: {"num_local_experts": 5, "num_experts_per_tok": 2} for family in ("granitemoe", "minimax_m2")},
+    **dict.fromkeys(("glm4_moe", "dots1"), _ROUTED),
     "qwen3_moe": {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
 }
 

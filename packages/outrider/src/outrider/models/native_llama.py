@@ -81,7 +81,8 @@ class NativeLlamaModel:
             ConfigError: the model has dimensions that the library does not support.
         """
         require_dimensions(config)
-        if shard is not None and (config.gated_attention or config.recurrent or config.latent or config.gemma4):
+        shared = config.experts is not None and config.experts.shared_size
+        if shard is not None and any((config.gated_attention, config.recurrent, config.latent, config.gemma4, shared)):
             raise ConfigError(f"{config.family} cannot be split over processes: use tensor_parallel_size=1")
         self.config, self.target = config, target
         self.draft_head: Stored = {name: weight for name, weight in weights.items() if name.startswith("mtp.")}

@@ -55,7 +55,9 @@ def split(total: int, size: int, unit: int = 1) -> list[int]:
 
 
 def check_size(config: ModelConfig, size: int) -> None:
-    """Raise ConfigError unless each process of ``size`` would have a share of every MLP."""
+    """Raise ConfigError unless each process of ``size`` would have a share of every MLP, none being of all tokens."""
+    if config.experts is not None and config.experts.shared_size:
+        raise ConfigError(f"{config.family} cannot be split over processes: use tensor_parallel_size=1")
     sizes = [config.intermediate_size, *([config.experts.size] if config.experts else ())]
     most = min(-(-inner // _GROUP) for inner in sizes)
     if size > most:

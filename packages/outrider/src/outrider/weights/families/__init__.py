@@ -17,7 +17,9 @@ from outrider.weights.families.ministral3 import MINISTRAL3
 from outrider.weights.families.mixture import MIXTRAL, QWEN3_MOE
 from outrider.weights.families.olmo2 import OLMO2, OLMO3
 from outrider.weights.families.phi3 import PHI3
+from outrider.weights.families.routed import GRANITE_MOE, OLMOE, QWEN2_MOE
 from outrider.weights.families.seed_oss import SEED_OSS
+from outrider.weights.families.sigmoid import DOTS1, GLM4_MOE, MINIMAX_M2
 from outrider.weights.families.smollm3 import SMOLLM3
 from outrider.weights.families.starcoder2 import STARCODER2
 
@@ -28,7 +30,8 @@ FAMILIES: dict[str, Family] = {
     for family in (
         *(LLAMA, MISTRAL, QWEN2, QWEN3, PHI3, GRANITE, SMOLLM3, OLMO2, OLMO3, STARCODER2, GLM, GLM4),
         *(SEED_OSS, ERNIE4_5, EXAONE4, HUNYUAN, MINISTRAL3),
-        *(GEMMA, GEMMA2, GEMMA3, GEMMA4, MIXTRAL, QWEN3_MOE, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
+        *(GEMMA, GEMMA2, GEMMA3, GEMMA4, MIXTRAL, QWEN3_MOE, QWEN2_MOE, OLMOE, GRANITE_MOE, MINIMAX_M2, GLM4_MOE),
+        *(DOTS1, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE),
         *(DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE),
     )
 }

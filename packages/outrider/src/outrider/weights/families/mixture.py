@@ -10,24 +10,32 @@ from outrider.utils.json_files import shown
 from outrider.weights.families.base import COMMON, SILU, Family, Raw, flag, num_layers, words
 from outrider.weights.values import positive_integer
 
-__all__ = ["MIXTRAL", "QWEN3_MOE"]
+__all__ = ["MIXTRAL", "QWEN3_MOE", "count_key", "experts_of", "write_plain"]
 
 
-def _experts(raw: Raw, count: str, size: str, normalised: bool, layers: tuple[bool, ...] = ()) -> Experts:
+def experts_of(raw: Raw, count: str, size: str, normalised: bool, layers: tuple[bool, ...] = ()) -> Experts:
+    """Experts whose number and size are under the keys ``count`` and ``size``, with a plain router."""
     found, used = positive_integer(raw, count), positive_integer(raw, "num_experts_per_tok")
     if used > found:
         raise ModelFormatError(f"num_experts_per_tok={used} is more than {count}={found}: download the model again")
     return Experts(count=found, used=used, size=positive_integer(raw, size), normalised=normalised, layers=layers)
 
 
-def _count(raw: Raw, *names: str) -> str:
+def count_key(raw: Raw, *names: str) -> str:
     """The key of the number of experts: the first of ``names`` that the file has, as in transformers."""
     return next((name for name in names if raw.get(name) is not None), names[-1])
 
 
 def _read_mixtral(raw: Raw) -> dict[str, Any]:
-    count = _count(raw, "num_experts", "num_local_experts")
-    return {"experts": _experts(raw, count, "intermediate_size", True)}
+    count = count_key(raw, "num_experts", "num_local_experts")
+    return {"experts": experts_of(raw, count, "intermediate_size", True)}
+
+
+def write_plain(config: ModelConfig, count: str) -> dict[str, Any]:
+    """The numbers of experts, under the key ``count`` and its companion."""
+    experts = config.experts
+    assert experts is not None
+    return {count: experts.count, "num_experts_per_tok": experts.used}
 
 
 def _write_mixtral(config: ModelConfig) -> dict[str, Any]:
@@ -42,8 +50,10 @@ def _read_qwen3(raw: Raw) -> dict[str, Any]:
     if not isinstance(dense, list) or not all(isinstance(n, int) for n in dense):
         raise ModelFormatError(f"mlp_only_layers={shown(dense)} is no list of layers: download the model again")
     sparse = tuple(i not in dense and (i + 1) % every == 0 for i in range(layers))
-    count = _count({"num_experts": 128, **raw}, "num_local_experts", "num_experts")
-    experts = _experts({"num_experts": 128, **raw}, count, "moe_intermediate_size", flag(raw, "norm_topk_prob"), sparse)
+    count = count_key({"num_experts": 128, **raw}, "num_local_experts", "num_experts")
+    experts = experts_of(
+        {"num_experts": 128, **raw}, count, "moe_intermediate_size", flag(raw, "norm_topk_prob"), sparse
+    )
     return {"qk_norm": True, "experts": experts if any(sparse) else None}
 
 

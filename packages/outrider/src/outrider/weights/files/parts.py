@@ -153,8 +153,8 @@ def _pairs(name: str, config: ModelConfig, interleaved: bool) -> Pairs | None:
     """How the rows of q and k lie, and the numbers of the norms on their heads."""
     stem = name.rpartition("self_attn.")[2].partition(".")[0]
     heads = {"q_proj": config.num_heads, "k_proj": config.num_kv_heads}
-    if not config.whole_qk_norm:
-        heads |= {"q_norm": 1, "k_norm": 1}
+    whole = config.whole_qk_norm
+    heads |= {"q_norm": config.num_heads if whole else 1, "k_norm": config.num_kv_heads if whole else 1}
     if stem not in heads:
         return None
     gated = stem == "q_proj" and config.gated_attention

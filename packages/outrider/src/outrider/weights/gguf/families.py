@@ -10,6 +10,7 @@ from outrider.weights.gguf.gemma4 import GEMMA4
 from outrider.weights.gguf.header import GGUFHeader
 from outrider.weights.gguf.hybrid import HYBRIDS
 from outrider.weights.gguf.names import GGUFFamily, shortest
+from outrider.weights.gguf.routed import ROUTED
 from outrider.weights.gguf.windows import PATTERN, POST_NORMS, read_windows
 
 __all__ = ["GGUF_FAMILIES", "MIXTRAL", "OLMO3"]
@@ -124,6 +125,7 @@ GGUF_FAMILIES: dict[str, GGUFFamily] = {
     "gemma4": GEMMA4,
     "qwen3moe": GGUFFamily(family="qwen3_moe", read=_qwen3moe, keys=(*_EXPERTS, "expert_feed_forward_length")),
     **DENSE,
+    **ROUTED,
     **HYBRIDS,
     "deepseek2": DEEPSEEK2["v2"],  # or another: see ``family_of_deepseek2``
 }

@@ -34,6 +34,11 @@ _LAYER = {
     "ffn_gate_exps": "mlp.experts.gate_proj",
     "ffn_up_exps": "mlp.experts.up_proj",
     "ffn_down_exps": "mlp.experts.down_proj",
+    "ffn_gate_up_exps": "mlp.experts.gate_up_proj",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
 }
 _NAME = re.compile(r"(?:blk\.(\d+)\.)?((?:nextn\.)?\w+)(?:\.(weight|bias|scale))?")
 _EXPERT = re.compile(r"\.experts\.\d+\.")

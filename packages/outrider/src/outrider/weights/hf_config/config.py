@@ -62,6 +62,8 @@ def parse_config(given: Mapping[str, Any], *, extra_eos: object = None) -> Model
     kind = FAMILIES[family]
     check_config_keys(given, kind)
     raw = {**kind.defaults, **given}
+    if "rotary_dim" in kind.keys and isinstance(raw.get("rotary_dim"), int):  # MiniMax's older name
+        raw.setdefault("partial_rotary_factor", raw["rotary_dim"] / positive_integer(raw, "head_dim"))
     hidden = _size(raw, "hidden_size")
     heads = _size(raw, "num_attention_heads")
     kv_heads = heads if raw["num_key_value_heads"] is None else _size(raw, "num_key_value_heads")
