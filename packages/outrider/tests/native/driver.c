@@ -1,5 +1,6 @@
 /* Prints digests for each instruction set of this machine and number of threads: of all results of models like Llama, of
- * hybrids', of models with attention sinks, of models that attend to latents, and of routers of all kinds.
+ * hybrids', of models with attention sinks, of models that attend to latents, of routers of all kinds, and of a model
+ * whose layers differ.
  *
  *     driver [-v] [-t THREADS] [ISA ...]      (-v: also by model and type of cache; otherwise 1, 2, 4 and 8 threads)
  *
@@ -83,7 +84,17 @@ static outrider_span chain_of(int32_t start, int32_t count, int sequence) {
 /* ---- Batches ------------------------------------------------------------------------------------------------------ */
 
 static int64_t tokens[MOST_ROWS], positions[MOST_ROWS], logit_rows[MOST_ROWS];
-static float *logits, *features, *hidden, *residual;
+static float *logits, *features, *hidden, *residual, *layer_embeddings;
+
+/* Embeddings of layers, of a model that has them: each number by token and place. */
+static const float *embed_layers(const outrider_model *model, int64_t rows) {
+    int64_t width = (int64_t)model->layers * model->layer_inputs;
+    for (int64_t r = 0; r < rows && width; r++) {
+        random_state = 31337 + (uint64_t)tokens[r];
+        for (int64_t i = 0; i < width; i++) layer_embeddings[r * width + i] = random_float(2.0f);
+    }
+    return width ? layer_embeddings : NULL;
+}
 
 /* Runs what the spans ask for; rows stand at ``positions``, and every row is wanted. */
 static void run(const char *what, const outrider_model *model, const memory *m, int32_t spans,
@@ -94,6 +105,7 @@ static void run(const char *what, const outrider_model *model, const memory *m, 
                         .hidden_out = hidden, .logit_row = logit_rows, .logits = logits, .residual = residual};
     for (int32_t i = 0; i < spans; i++) b.rows += span[i].count;
     b.logit_rows = b.rows;
+    b.layer_embeddings = embed_layers(model, b.rows);
     for (int32_t i = 0; i < b.rows; i++) logit_rows[i] = b.rows - 1 - i;
     require(outrider_forward(context, model, &m->cache, &b), what);
     add_floats(what, logits, (int64_t)b.rows * model->head->outputs);
@@ -189,6 +201,7 @@ static void run_linear(void) {
 
 #include "driver_hybrid.h"
 #include "driver_latents.h"
+#include "driver_layers.h"
 #include "driver_routers.h"
 #include "driver_sinks.h"
 
@@ -214,16 +227,16 @@ static uint64_t digest_of_everything(const outrider_model *models) {
 /* The digests of one instruction set. */
 static void print_digests(const char *isa, const outrider_model *models, const outrider_model *hybrids,
                           const outrider_model *sinking, const outrider_model *latents,
-                          const outrider_model *routers, int only_threads) {
+                          const outrider_model *routers, const outrider_model *layers, int only_threads) {
     static const int threads[] = {1, 2, 4, 8};
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
         if (only_threads && threads[t] != only_threads) continue;
         require(outrider_create(threads[t], isa, &context), "a context");
         unsigned long long all = digest_of_everything(models), own = digest_of_hybrids(hybrids);
-        unsigned long long sinks = digest_of_sinks(sinking), latent = digest_of_latents(latents),
-                           routed = digest_of_routers(routers);
-        printf("%s %d %016llx %016llx %016llx %016llx %016llx\n", isa, outrider_threads(context), all, own, sinks, latent,
-               routed);
+        unsigned long long sinks = digest_of_sinks(sinking), latent = digest_of_latents(latents);
+        unsigned long long routed = digest_of_routers(routers), layer = digest_of_layers(layers);
+        printf("%s %d %016llx %016llx %016llx %016llx %016llx %016llx\n", isa, outrider_threads(context), all, own, sinks,
+               latent, routed, layer);
         fflush(stdout);
         require(outrider_destroy(context), "its end");
     }
@@ -240,7 +253,10 @@ int main(int count, char **words) {
     features = allocate(MOST_ROWS * 512 * sizeof(float));
     hidden = allocate(MOST_ROWS * 512 * sizeof(float));
     residual = allocate(MOST_ROWS * 512 * sizeof(float));
-    outrider_model models[MODELS], hybrids[HYBRIDS], sinking = random_sinking(), latents[LATENT_MODELS], routers = random_routers();
+    layer_embeddings = allocate(MOST_ROWS * 512 * sizeof(float));
+    outrider_model models[MODELS], hybrids[HYBRIDS], sinking = random_sinking(), latents[LATENT_MODELS];
+    outrider_model routers = random_routers();
+    outrider_model layers = random_layers();
     for (int i = 0; i < MODELS; i++) models[i] = random_model(i);
     for (int i = 0; i < HYBRIDS; i++) hybrids[i] = random_hybrid(i);
     for (int i = 0; i < LATENT_MODELS; i++) latents[i] = random_latents(i);
@@ -248,7 +264,7 @@ int main(int count, char **words) {
         int asked = at == count;
         for (int w = at; w < count; w++) asked |= !strcmp(words[w], every[i]);
         if (asked && outrider_isa_state(every[i]) == OUTRIDER_ISA_WORKS)
-            print_digests(every[i], models, hybrids, &sinking, latents, &routers, only_threads);
+            print_digests(every[i], models, hybrids, &sinking, latents, &routers, &layers, only_threads);
     }
     return failures != 0;
 }
