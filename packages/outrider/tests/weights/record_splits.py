@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,13 @@ OTHERS = ("chameleon", "granite-embed-multi-97m")
 """Names that llama.cpp knows and this does not: a few."""
 
 
-def vocabulary() -> tuple[list[str], list[str]]:
-    """Tokens and merges."""
+def vocabulary(texts: Sequence[str] = TEXTS, size: int = 700) -> tuple[list[str], list[str]]:
+    """Tokens and merges, learnt from ``texts`` without any split."""
     learnt = Tokenizer(models.BPE())
     learnt.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     learnt.train_from_iterator(
-        TEXTS * 3, trainers.BpeTrainer(vocab_size=700, initial_alphabet=alphabet, show_progress=False)
+        [*texts] * 3, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
     )
     state = json.loads(learnt.to_str())["model"]
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in state["merges"]]
