@@ -174,6 +174,17 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
         _DEEPSEEK
         | {"n_shared_experts": 2, "routed_scaling_factor": 1.2, "norm_topk_prob": True, "n_group": 1, "topk_group": 1},
     ),
+    "gpt-oss": (
+        "GptOss",
+        {
+            "head_dim": 16,
+            "sliding_window": 20,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 3,
+            "swiglu_limit": 1.5,
+            "rope_parameters": _YARN | {"rope_theta": 150000.0, "truncate": False},
+        },
+    ),
 }
 """Names of transformers' classes, and what their configuration says beyond the dimensions."""
 

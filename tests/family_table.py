@@ -38,7 +38,6 @@ REFUSED = (
         "gpt2",
         "gpt_bigcode",
         "gpt_neox",
-        "gpt_oss",
         "gptj",
         "llama4",
         "mamba",

@@ -69,8 +69,14 @@ static void make_source(outrider_source *s) {
     s->inputs = t.inputs == 1 ? 1 + below(100) : t.inputs * (1 + below(MOST_BLOCKS));
     s->data_bytes = s->rows * (s->inputs / t.inputs) * t.bytes;
     s->grid_bytes = t.grid_bytes;
+    s->transposed = t.inputs == 1 && below(2);
+    if (t.type == OUTRIDER_FILE_MXFP4 && below(2)) {
+        s->scale_bytes = s->rows * (s->inputs / 32);
+        s->data_bytes -= s->scale_bytes;
+        s->scales = random_bytes(s->scale_bytes, 0);
+    }
     for (int i = 0; i < 16; i++) s->values[i] = (int8_t)next_random();
-    switch (below(8 * 9)) {
+    switch (below(8 * 10)) {
     case 0: s->type = (int32_t)below(64) - 8; break;
     case 1: s->target = (int32_t)strange_size(); break;
     case 2: s->rows = strange_size(); break;
@@ -79,7 +85,8 @@ static void make_source(outrider_source *s) {
     case 5: s->outputs = strange_size(); break;
     case 6: s->data_bytes = below(s->data_bytes + 1); break;
     case 7: s->grid_bytes = below(s->grid_bytes + 1); break;
-    case 8: s->rows = s->outputs = strange_size(), s->inputs = strange_size(); break;
+    case 8: s->transposed = 1; break;
+    case 9: s->rows = s->outputs = strange_size(), s->inputs = strange_size(); break;
     }
     s->data = random_bytes(s->data_bytes, below(4) != 0);
     s->grid = random_bytes(s->grid_bytes, 0);
@@ -159,6 +166,7 @@ static int try_one(void) {
     }
     free((void *)s.data);
     free((void *)s.grid);
+    free((void *)s.scales);
     free(order);
     return status;
 }

@@ -108,6 +108,29 @@ def test_rows_in_another_order(kind: str) -> None:
     assert np.array_equal(all_rows(pack(permuted, order=order)), values[own][order])
 
 
+def test_blocks_whose_scales_lie_apart_are_the_same_numbers() -> None:
+    """As safetensors files of gpt-oss have them: neighbours share a byte."""
+    tensor = stored("MXFP4", 21, 96)
+    blocks = tensor.data.reshape(-1, 17)
+    codes = np.concatenate([blocks[:, 1:] & 15, blocks[:, 1:] >> 4], axis=1)
+    apart = replace(tensor, data=(codes[:, ::2] | codes[:, 1::2] << 4).reshape(-1), scales=blocks[:, 0].copy())
+    for order in (None, np.array([20, 3, 3, 0])):
+        assert np.array_equal(pack(apart, order=order).panels, pack(tensor, order=order).panels)
+    for damaged in (replace(apart, scales=blocks[1:, 0].copy()), replace(apart, data=apart.data[16:])):
+        with pytest.raises(ModelFormatError, match="does not fit"):
+            pack(damaged)
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+def test_a_transposed_matrix_is_the_same(kind: str) -> None:
+    tensor = stored(kind, 21, 40)
+    size = tensor.data.nbytes // (21 * 40)
+    other = tensor.data.reshape(21, 40, size).transpose(1, 0, 2).reshape(-1)
+    transposed = replace(tensor, data=np.ascontiguousarray(other), transposed=True)
+    for order in (None, np.array([20, 3, 3, 0])):
+        assert np.array_equal(pack(transposed, order=order).panels, pack(tensor, order=order).panels)
+
+
 @pytest.mark.parametrize(
     ("kind", "target"),
     [

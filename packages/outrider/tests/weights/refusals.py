@@ -164,6 +164,7 @@ OTHERS: tuple[Refusal, ...] = (
     _config("hunyuan_v1_dense", head_dim=2, rope_parameters=YARN | {"rope_type": "dynamic", "alpha": 50.0}),
     _config("ministral3", rope_parameters=YARN),
     _config("mixtral", num_experts_per_tok=9),
+    _config("gpt_oss", num_experts_per_tok=9),
     _config("qwen3_moe", mlp_only_layers=3),
     _config("qwen3_next", layer_types=["linear_attention"]),
     _config("qwen3_5_text", linear_num_key_heads=3),

@@ -83,6 +83,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "num_local_experts": st.sampled_from([4, 5]),
     "moe_intermediate_size": st.sampled_from([16, 24]),
     "norm_topk_prob": st.booleans(),
+    "swiglu_alpha": st.sampled_from([0.5, 1.702]),
+    "swiglu_limit": st.sampled_from([0.1, 7.0]),
     "decoder_sparse_step": st.sampled_from([1, 2, 3]),
     "mlp_only_layers": st.sampled_from([None, [], [0]]),
     "eos_token_id": st.sampled_from([None, 3, [3, 4]]),
@@ -97,8 +99,8 @@ COMMON = (
 def small(family: str) -> dict[str, Any]:
     raw = raw_dims() | {"model_type": family, "pad_token_id": None, "num_key_value_heads": 2}
     raw |= {"max_position_embeddings": 128} | ({"head_dim": 8} if "head_dim" in FAMILIES[family].defaults else {})
-    if family in ("mixtral", "qwen3_moe"):
-        raw |= {"num_local_experts" if family == "mixtral" else "num_experts": 5, "num_experts_per_tok": 2}
+    if family in ("mixtral", "qwen3_moe", "gpt_oss"):
+        raw |= {"num_experts" if family == "qwen3_moe" else "num_local_experts": 5, "num_experts_per_tok": 2}
     if family in ("granitemoe", "minimax_m2"):
         raw |= {"num_local_experts": 5, "num_experts_per_tok": 2}
     if family in ("olmoe", "qwen2_moe"):
@@ -141,7 +143,8 @@ def write(folder: Path, raw: dict[str, Any]) -> None:
     (folder / "config.json").write_text(json.dumps(raw))
     config, kind, generator = parse_config(raw), FAMILIES[raw["model_type"]], torch.Generator().manual_seed(0)
     tensors = {}
-    for name, shape in find_parts(config, kind.own_name, interleaved=kind.interleaved)[1].items():
+    names, paired = kind.names_in(()) if kind.paired_experts else kind.own_name, kind.paired_experts
+    for name, shape in find_parts(config, names, interleaved=kind.interleaved, paired_experts=paired)[1].items():
         noise = torch.randn(shape, generator=generator)
         if "norm" in name and name.endswith("weight"):
             tensors[name] = 1 - kind.norm_offset + 0.2 * noise

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType, dequantize
+from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.errors import ModelFormatError
@@ -33,7 +34,8 @@ class StoredTensors(Mapping[str, Tensor]):
         stored = self._stored[name]
         if not isinstance(stored, StoredTensor):
             return as_tensors(stored)  # type: ignore[no-any-return]
-        values = self._dequantised(name, stored) if self._quantised else _mapped(stored)
+        blocks = self._quantised or stored.type not in _FLOATS
+        values = self._dequantised(name, stored) if blocks else _mapped(stored)
         if stored.order is not None:
             values = values[torch.from_numpy(stored.order)]
         return values.float() + stored.plus if stored.plus else values
@@ -73,12 +75,14 @@ def _mapped(stored: StoredTensor) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         data = torch.from_numpy(stored.data)
-    return data.view(_FLOATS[stored.type]).view(stored.shape)
+    values = data.view(_FLOATS[stored.type])
+    return values.view(stored.shape[::-1]).T if stored.transposed else values.view(stored.shape)
 
 
 def _dequantise(stored: StoredTensor) -> Tensor:
     columns = stored.shape[-1]
-    rows = stored.data.reshape(math.prod(stored.shape) // columns, -1)  # uint8 [rows, bytes per row]
+    data = stored.data if stored.scales is None else _with_scales(stored.data, stored.scales)
+    rows = data.reshape(math.prod(stored.shape) // columns, -1)  # uint8 [rows, bytes per row]
     out = torch.empty(len(rows), columns, dtype=torch.bfloat16)
     step = max(1, _ROWS_AT_A_TIME // columns)
     for at in range(0, len(rows), step):
@@ -87,3 +91,9 @@ def _dequantise(stored: StoredTensor) -> Tensor:
             values = dequantize(piece.view(_STORED.get(stored.type, np.uint8)), GGMLQuantizationType[stored.type])
         out[at : at + step] = torch.from_numpy(values)
     return out.view(stored.shape)
+
+
+def _with_scales(data: NDArray[np.uint8], scales: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Blocks of MXFP4 whose scales lie apart, as GGUF has them: the scale, and codes 16 apart in a byte."""
+    codes = np.stack([data & 15, data >> 4], axis=-1).reshape(-1, 32)
+    return np.concatenate([scales.reshape(-1, 1), codes[:, :16] | codes[:, 16:] << 4], axis=1)

@@ -51,7 +51,7 @@ def facts_of(plans: Sequence[Plan], place: PackedPlace) -> dict[str, Any] | None
     digest = hashlib.blake2b(digest_size=32)
     for plan in plans:
         stored = plan.stored
-        about = [stored.mapped_file, stored.offset, stored.type, stored.shape, plan.target, plan.nbytes]
+        about = [stored.mapped_file, stored.places, stored.type, stored.shape, plan.target, plan.nbytes]
         digest.update(json.dumps(about).encode() + bytes(plan.struct) + _layout(stored.type, plan.target))
         if plan.order is not None:
             digest.update(plan.order.data)

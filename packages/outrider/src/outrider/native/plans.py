@@ -41,6 +41,10 @@ class Plan:
             order=None if self.order is None else self.order.ctypes.data,
             data=self._data.ctypes.data, data_bytes=self._data.nbytes,
         )  # fmt: skip
+        if stored.scales is not None:
+            self._scales = np.ascontiguousarray(stored.scales).reshape(-1)
+            source.scales, source.scale_bytes = self._scales.ctypes.data, self._scales.nbytes
+        source.transposed = stored.transposed
         if table is not None:
             source.grid, source.grid_bytes = table.grid.ctypes.data, table.grid.nbytes
             source.values[:] = table.values.tolist()
@@ -63,6 +67,8 @@ class Plan:
 
     def release(self, first: int, last: int) -> None:
         """Let the file's pages of these panels no longer count as memory of this process."""
+        if self.stored.transposed:  # these rows lie all over the data
+            return
         start, stop = first * PANEL_OUTPUTS, min(last * PANEL_OUTPUTS, int(self.struct.outputs))
         if self.order is not None:
             used = self.order[start:stop]

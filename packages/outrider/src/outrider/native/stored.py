@@ -43,6 +43,10 @@ class StoredTensor:
     """Added to every number; for norms only."""
     negative_exponential: bool = False
     """Each number x means -e to the power of x; for the decay of recurrent layers only."""
+    scales: NDArray[np.uint8] | None = None
+    """Of MXFP4 whose scales lie apart, [rows, inputs / 32]: neighbours share a byte, the first in its low half."""
+    transposed: bool = False
+    """Whether the data of a matrix of floats are [inputs, rows]."""
 
     @classmethod
     def of(cls, array: NDArray[np.float32]) -> StoredTensor:
@@ -66,8 +70,12 @@ class StoredTensor:
     @property
     def offset(self) -> int:
         """Byte of the mapped file at which the data begin; 0 for a tensor in memory."""
-        mapped = getattr(self.data, "_mmap", None)
-        return 0 if mapped is None else self.data.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
+        return _offset(self.data)
+
+    @property
+    def places(self) -> tuple[int, int | None, bool]:
+        """Where the file has the numbers: byte of the data, byte of scales apart, and whether they are transposed."""
+        return self.offset, None if self.scales is None else _offset(self.scales), self.transposed
 
     @property
     def mapped_file(self) -> str | None:
@@ -93,6 +101,11 @@ class StoredTensor:
             with np.errstate(over="ignore"):  # of a damaged file
                 values = -np.exp(values.astype(np.float64)).astype(np.float32)
         return values + np.float32(self.plus) if self.plus else values
+
+
+def _offset(data: NDArray[np.uint8]) -> int:
+    mapped = getattr(data, "_mmap", None)
+    return 0 if mapped is None else data.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
 
 
 @dataclass(frozen=True, eq=False)

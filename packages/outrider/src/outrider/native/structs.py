@@ -34,6 +34,9 @@ class SourceStruct(ctypes.Structure):
         ("grid", ctypes.c_void_p),
         ("grid_bytes", ctypes.c_int64),
         ("values", ctypes.c_int8 * 16),
+        ("scales", ctypes.c_void_p),
+        ("scale_bytes", ctypes.c_int64),
+        *((name, ctypes.c_int32) for name in ("transposed", "reserved")),
     )
 
 

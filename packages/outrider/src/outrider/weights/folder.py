@@ -26,6 +26,7 @@ from outrider.weights.gguf.shards import is_shard
 from outrider.weights.hf_config.config import read_config
 from outrider.weights.hf_config.keys import unread_keys
 from outrider.weights.hf_config.multimodal import text_tensors, vision_tensors
+from outrider.weights.paired_experts import codes_among
 
 __all__ = [
     "GGUF_WEIGHTS",
@@ -68,14 +69,18 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         infos = {name: infos[place] for name, place in kept.items()}
     config = replace(config, mtp_layers=int("mtp.fc.weight" in infos and family.has_draft_head))
     parts, expected = find_parts(
-        config, family.names_in(infos), interleaved=family.interleaved, norm_offset=family.norm_offset
+        config,
+        family.names_in(infos),
+        interleaved=family.interleaved,
+        norm_offset=family.norm_offset,
+        paired_experts=family.paired_experts,
     )
     unread = unread_tensors(expected, infos)
     check_shapes(config, expected, {name: info.shape for name, info in infos.items()}, folder)
     _warn(folder, "tensors", unread)
     if own is None:
         _warn(folder, "keys of config.json", unread_keys(read_json_object(folder / "config.json"), family))
-    stored = stored_tensors(files, infos)
+    stored = stored_tensors(files, infos, codes_among(expected) if family.paired_experts else ())
     if config.tie_embeddings and not _is_embedding(stored):
         config = replace(config, tie_embeddings=False)
     return Checkpoint(config, stored_parts(parts, stored))

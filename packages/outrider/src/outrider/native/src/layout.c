@@ -108,7 +108,8 @@ static const place places[] = {
     WHOLE(outrider_source), FIELD(outrider_source, type), FIELD(outrider_source, target), FIELD(outrider_source, rows),
     FIELD(outrider_source, inputs), FIELD(outrider_source, outputs), FIELD(outrider_source, order),
     FIELD(outrider_source, data), FIELD(outrider_source, data_bytes), FIELD(outrider_source, grid),
-    FIELD(outrider_source, grid_bytes), FIELD(outrider_source, values),
+    FIELD(outrider_source, grid_bytes), FIELD(outrider_source, values), FIELD(outrider_source, scales),
+    FIELD(outrider_source, scale_bytes), FIELD(outrider_source, transposed), FIELD(outrider_source, reserved),
     WHOLE(outrider_sampling), FIELD(outrider_sampling, top_k), FIELD(outrider_sampling, top_p),
     FIELD(outrider_sampling, temperature), FIELD(outrider_sampling, least),
 };

@@ -22,11 +22,14 @@ typedef struct {
 
 /* ---- One row out of the file ----------------------------------------------------------------------------------- */
 
-static int unpack_row(packer *p, const uint8_t *data, uint8_t *codes, stored_scale *to) {
+static int unpack_row(packer *p, int64_t row, uint8_t *codes, stored_scale *to) {
     const block_format *format = p->plan.format;
+    const uint8_t *data = p->plan.source->data + row * p->plan.row_bytes, *apart = p->plan.source->scales;
+    if (apart) apart += row * (p->plan.source->inputs / format->inputs);
     int groups = format->inputs / format->group, fits = 1;
     for (int64_t at = 0; at < p->plan.source->inputs; at += format->inputs) {
         block_scales found = {0, 0, {0}, {0}};
+        if (apart) found.scale[0] = *apart++;
         format->unpack(data, p->plan.source->grid, codes, &found);
         for (int g = 0; g < groups; g++, to++) {
             *to = (stored_scale){found.d, found.least, found.scale[g], found.minimum[g]};
@@ -52,13 +55,15 @@ static void floats_of_codes(packer *p, const uint8_t *codes, const stored_scale 
     }
 }
 
-static int read_floats(packer *p, const uint8_t *data) {
-    int64_t inputs = p->plan.source->inputs;
+static int read_floats(packer *p, int64_t row) {
+    const outrider_source *s = p->plan.source;
+    int64_t inputs = s->inputs, size = p->plan.row_bytes / inputs, step = s->transposed ? size * s->rows : size;
+    const uint8_t *data = s->data + row * (s->transposed ? size : p->plan.row_bytes);
     float *x = p->floats;
-    switch (p->plan.source->type) {
-    case OUTRIDER_FILE_F32: memcpy(x, data, (size_t)inputs * sizeof *x); break;
-    case OUTRIDER_FILE_F16: for (int64_t i = 0; i < inputs; i++) x[i] = read_half(data + 2 * i); break;
-    default: for (int64_t i = 0; i < inputs; i++) x[i] = bf16_to_float(read_u16(data + 2 * i)); break;
+    switch (s->type) {
+    case OUTRIDER_FILE_F32: for (int64_t i = 0; i < inputs; i++) memcpy(x + i, data + step * i, sizeof *x); break;
+    case OUTRIDER_FILE_F16: for (int64_t i = 0; i < inputs; i++) x[i] = read_half(data + step * i); break;
+    default: for (int64_t i = 0; i < inputs; i++) x[i] = bf16_to_float(read_u16(data + step * i)); break;
     }
     uint32_t found = 0;
     for (int64_t i = 0; i < inputs; i++) found |= (bits_of_float(x[i]) & 0x7f800000) == 0x7f800000;
@@ -169,8 +174,7 @@ static void pack_nothing(packer *p, uint8_t *codes, stored_scale *scales, uint8_
 
 static int pack_row(packer *p, int64_t row, uint8_t *codes, stored_scale *scales, uint8_t *panel, int64_t output) {
     const pack_plan *plan = &p->plan;
-    const uint8_t *data = plan->source->data + row * plan->row_bytes;
-    int status = plan->format ? unpack_row(p, data, codes, scales) : read_floats(p, data);
+    int status = plan->format ? unpack_row(p, row, codes, scales) : read_floats(p, row);
     if (status != OUTRIDER_OK || (plan->format && plan->source->target == OUTRIDER_AS_STORED)) return status;
     if (plan->format) floats_of_codes(p, codes, scales);
     return plan->weight.group ? quantise_row(p, codes, scales) : put_floats(p, panel, output);

@@ -68,6 +68,10 @@ typedef struct {
     const uint8_t *grid; /* IQ1, IQ2, IQ3: [entries][8 or 4] codes 0 to 7; a set sign (IQ1: shift) adds 8 */
     int64_t grid_bytes;
     int8_t values[16]; /* IQ and FP4 types: what each code stands for; others ignore it */
+    const uint8_t *scales; /* MXFP4 of safetensors files: [rows][inputs / 32], and ``data`` has codes alone, neighbours in
+                              a byte, the first in its low half; or NULL */
+    int64_t scale_bytes;
+    int32_t transposed, reserved; /* floats: the data are [inputs, rows] */
 } outrider_source;
 
 /* Fills ``weight`` but for panels and bias, which become NULL. Its panels take ceil(outputs / 16) * panel_bytes. */

@@ -45,6 +45,8 @@ static int check_sizes(const outrider_source *s, const block_format *format, int
     if (format && s->inputs % format->inputs) return OUTRIDER_BAD_SIZE;
     *row_bytes = format ? s->inputs / format->inputs * format->bytes : s->inputs * bytes_of_float_type(s->type);
     if (!s->data || s->data_bytes != s->rows * *row_bytes) return OUTRIDER_BAD_SIZE;
+    if (format && s->transposed) return OUTRIDER_BAD_ARGUMENT;
+    if (s->scales && s->scale_bytes != s->rows * (s->inputs / format->inputs)) return OUTRIDER_BAD_SIZE;
     if (format && format->grid_bytes && (!s->grid || s->grid_bytes != format->grid_bytes)) return OUTRIDER_BAD_SIZE;
     return OUTRIDER_OK;
 }
@@ -97,8 +99,8 @@ int make_plan(pack_plan *p, const outrider_source *s) {
     memset(p, 0, sizeof *p);
     if (!is_array(s, _Alignof(outrider_source))) return OUTRIDER_BAD_ARGUMENT;
     p->source = s;
-    p->format = find_format(s->type);
-    if (!p->format && !bytes_of_float_type(s->type)) return OUTRIDER_UNKNOWN_TYPE;
+    p->format = find_format(s->type, s->scales != NULL);
+    if (!p->format && (s->scales || !bytes_of_float_type(s->type))) return OUTRIDER_UNKNOWN_TYPE;
     int status = check_sizes(s, p->format, &p->row_bytes);
     if (status != OUTRIDER_OK) return status;
     plan_stored(p);

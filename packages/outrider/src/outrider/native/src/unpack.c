@@ -39,7 +39,10 @@ static const block_format formats[] = {
     {OUTRIDER_FILE_Q2_0, 64, 18, 2, 32, BLOCK, 0, -1, 1, 0, unpack_q2_0},
 };
 
-const block_format *find_format(int32_t type) {
+static const block_format mxfp4_apart = {OUTRIDER_FILE_MXFP4, 32, 16, 4, 32, E8M0, 0, VALUES_GIVEN, 1, 0, unpack_mxfp4_apart};
+
+const block_format *find_format(int32_t type, int apart) {
+    if (apart) return type == OUTRIDER_FILE_MXFP4 ? &mxfp4_apart : NULL;
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
         if (formats[i].type == type) return &formats[i];
     return NULL;

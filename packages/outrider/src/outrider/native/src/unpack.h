@@ -25,11 +25,11 @@ typedef struct {
 
 #define VALUES_GIVEN 127
 
-/* The format of a type, or NULL. */
-const block_format *find_format(int32_t type);
+/* The format of a type, or NULL. ``apart``: with scales that lie elsewhere. */
+const block_format *find_format(int32_t type, int apart);
 
 unpack_function unpack_q4_0, unpack_q4_1, unpack_q5_0, unpack_q5_1, unpack_q8_0, unpack_iq4_nl, unpack_mxfp4,
-    unpack_nvfp4, unpack_q1_0, unpack_q2_0;
+    unpack_mxfp4_apart, unpack_nvfp4, unpack_q1_0, unpack_q2_0;
 unpack_function unpack_q2_k, unpack_q3_k, unpack_q4_k, unpack_q5_k, unpack_q6_k, unpack_iq4_xs, unpack_tq1_0,
     unpack_tq2_0;
 unpack_function unpack_iq2_xxs, unpack_iq2_xs, unpack_iq2_s, unpack_iq3_xxs, unpack_iq3_s, unpack_iq1_s, unpack_iq1_m;

@@ -50,6 +50,16 @@ void unpack_mxfp4(const uint8_t *block, const uint8_t *grid, uint8_t *codes, blo
     split_halves(block + 1, 16, codes);
 }
 
+/* The caller knows the scale. */
+void unpack_mxfp4_apart(const uint8_t *block, const uint8_t *grid, uint8_t *codes, block_scales *scales) {
+    (void)grid;
+    (void)scales;
+    for (int i = 0; i < 16; i++) {
+        codes[2 * i] = block[i] & 15;
+        codes[2 * i + 1] = block[i] >> 4;
+    }
+}
+
 /* Scales are unsigned E4M3 numbers; 0x7f is no number and stands for 0. The highest bit means nothing. */
 void unpack_nvfp4(const uint8_t *block, const uint8_t *grid, uint8_t *codes, block_scales *scales) {
     (void)grid;

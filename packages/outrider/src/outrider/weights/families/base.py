@@ -9,6 +9,7 @@ from typing import Any, Literal
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
+from outrider.weights.paired_experts import stacked_name
 from outrider.weights.values import positive, positive_integer
 
 __all__ = [
@@ -84,6 +85,8 @@ class Family:
     rope_types: tuple[str, ...] = ("default", "linear", "dynamic", "llama3", "yarn")
     partial: bool = False
     """``partial_rotary_factor`` is read."""
+    rope_otherwise: Raw = field(default_factory=dict)
+    """The rotation of files that say none; empty: it is not scaled."""
     rope_by_kind: float | None = None
     """The base in layers with a window, which the file gives separately; None: all layers rotate alike."""
 
@@ -98,6 +101,8 @@ class Family:
     """Added to the weights of norms in the file."""
     has_draft_head: bool = False
     """Files may hold a head that predicts a token more (``mtp.*``), of the kind of the last layer."""
+    paired_experts: bool = False
+    """Experts are stacked as ``weights.paired_experts`` says."""
     may_stack_experts: bool = False
     """Files may hold the experts of a layer as ``experts.gate_up_proj`` and ``experts.down_proj``, without suffix."""
     experts: str = "mlp.experts"
@@ -111,12 +116,17 @@ class Family:
     def names_in(self, found: Collection[str]) -> Callable[[str], str]:
         """A function from canonical names to those of a file that has the tensors ``found``."""
 
+        def paired(canonical: str) -> str:
+            return stacked_name(canonical, found) or self.own_name(canonical)
+
         def name(canonical: str) -> str:
             before, stacked, rest = canonical.partition(".mlp.experts.")
             if stacked and f"{before}.{self.experts}.gate_up_proj" in found:
                 return f"{before}.{self.experts}.{'down' if 'down_proj' in rest else 'gate_up'}_proj"
             return self.own_name(canonical)
 
+        if self.paired_experts:
+            return paired
         return name if self.may_stack_experts else self.own_name
 
     def own_name(self, canonical: str) -> str:

@@ -16,6 +16,7 @@ from outrider.native.stored import StoredTensor
 from outrider.weights.files.heads import BOTH, rows_of_heads
 from outrider.weights.files.layout import expected_shapes
 from outrider.weights.files.side_by_side import rows_of
+from outrider.weights.paired_experts import ExpertPlace, cut_expert, file_shapes, place_of
 
 __all__ = ["TensorPart", "find_parts", "pair_order", "stored_parts"]
 
@@ -42,6 +43,8 @@ class TensorPart:
     """Arguments of ``rows_of``: the part's rows lie among others in the whole tensor, and ``first`` is 0."""
     of_heads: tuple[str, int, LatentAttention, bool, bool] | None = None
     """Arguments of ``rows_of_heads``: the part's rows are those of the whole tensor, and ``first`` is 0."""
+    expert: ExpertPlace | None = None
+    """The part lies in a stack of experts, and ``first`` is 0."""
     negative_exponential: bool = False
     """Each number x means -e to the power of x."""
 
@@ -63,7 +66,12 @@ class TensorPart:
 
 
 def find_parts(
-    config: ModelConfig, own_name: Callable[[str], str], *, interleaved: bool, norm_offset: float = 0.0
+    config: ModelConfig,
+    own_name: Callable[[str], str],
+    *,
+    interleaved: bool,
+    norm_offset: float = 0.0,
+    paired_experts: bool = False,
 ) -> tuple[dict[str, TensorPart], dict[str, Shape]]:
     """The part for each canonical name, and the shapes that the file's tensors must have.
 
@@ -74,11 +82,17 @@ def find_parts(
         own_name: the file's name for a canonical name.
         interleaved: whether rotary pairs are adjacent rows in the file.
         norm_offset: added to the weights of norms.
+        paired_experts: experts are stacked as ``paired_experts`` says.
     """
     parts: dict[str, TensorPart] = {}
     files: dict[str, Shape] = {}
     for name, shape in expected_shapes(config).items():
         own = own_name(name)
+        if paired_experts and config.experts is not None and ".experts." in name:
+            place = place_of(name, config.experts.count)
+            parts[name] = TensorPart(own, shape, expert=place)
+            files |= file_shapes(own, shape, place)
+            continue
         first = files[own][0] if own in files else 0
         files[own] = (first + shape[0], *shape[1:])
         fused, of_heads = _side_by_side(name, own, config), _of_heads(name, own, config, interleaved)
@@ -163,7 +177,12 @@ def _pairs(name: str, config: ModelConfig, interleaved: bool) -> Pairs | None:
 
 def stored_parts(parts: Mapping[str, TensorPart], files: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
     """The model's tensors as views of the files' tensors, with an LM head of the file that no part names."""
-    stored = {name: _cut(files[part.tensor], part) for name, part in parts.items()}
+    stored = {
+        name: _cut(files[part.tensor], part)
+        if part.expert is None
+        else cut_expert(part.tensor, part.shape, part.expert, files)
+        for name, part in parts.items()
+    }
     return stored | {name: files[name] for name in files.keys() & {"lm_head.weight"} if name not in stored}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeGuard
@@ -101,23 +101,28 @@ def _check_spans(path: Path, tensors: Mapping[str, TensorInfo], data: int, size:
         raise _damaged(path, f"its header describes {at - data:,} bytes of data, the file holds {size - data:,}")
 
 
-def _unsupported(path: Path, name: str, dtype: str) -> ModelFormatError:
-    known = ", ".join(_WEIGHT_DTYPES)
-    return ModelFormatError(f"{path}: tensor {shown(name)} has dtype {shown(dtype)}: only {known} are supported")
+def _unsupported(path: Path, name: str, dtype: str, wanted: Collection[str] = _WEIGHT_DTYPES) -> ModelFormatError:
+    known = ", ".join(wanted)
+    verb = "is" if len(wanted) == 1 else "are"
+    return ModelFormatError(f"{path}: tensor {shown(name)} has dtype {shown(dtype)}: only {known} {verb} supported")
 
 
 def _damaged(path: Path, why: str) -> ModelFormatError:
     return ModelFormatError(f"{path} is damaged: {why}; download it again")
 
 
-def stored_tensors(files: Mapping[str, Path], infos: Mapping[str, TensorInfo]) -> dict[str, StoredTensor]:
+def stored_tensors(
+    files: Mapping[str, Path], infos: Mapping[str, TensorInfo], codes: Collection[str] = ()
+) -> dict[str, StoredTensor]:
     """The tensors as views of their mapped files.
 
-    Raises ``ModelFormatError`` for a dtype other than BF16, F16 and F32.
+    ``codes``: names of tensors that are bytes. Raises ``ModelFormatError`` for a dtype other than BF16, F16 and F32, or
+    U8 for codes.
     """
     for name, info in infos.items():
-        if info.dtype not in _WEIGHT_DTYPES:
-            raise _unsupported(files[name], name, info.dtype)
+        wanted = ("U8",) if name in codes else _WEIGHT_DTYPES
+        if info.dtype not in wanted:
+            raise _unsupported(files[name], name, info.dtype, wanted)
     maps = {path: np.memmap(path, mode="r", dtype=np.uint8) for path in set(files.values())}
     return {
         name: StoredTensor(info.dtype, info.shape, maps[files[name]][info.start : info.stop])

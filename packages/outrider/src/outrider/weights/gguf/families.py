@@ -7,6 +7,7 @@ from typing import Any
 from outrider.weights.gguf.deepseek import DEEPSEEK2
 from outrider.weights.gguf.dense import DENSE
 from outrider.weights.gguf.gemma4 import GEMMA4
+from outrider.weights.gguf.gpt_oss import GPT_OSS
 from outrider.weights.gguf.header import GGUFHeader
 from outrider.weights.gguf.hybrid import HYBRIDS
 from outrider.weights.gguf.names import GGUFFamily, shortest
@@ -126,6 +127,7 @@ GGUF_FAMILIES: dict[str, GGUFFamily] = {
     "qwen3moe": GGUFFamily(family="qwen3_moe", read=_qwen3moe, keys=(*_EXPERTS, "expert_feed_forward_length")),
     **DENSE,
     **ROUTED,
+    "gpt-oss": GPT_OSS,
     **HYBRIDS,
     "deepseek2": DEEPSEEK2["v2"],  # or another: see ``family_of_deepseek2``
 }

@@ -100,7 +100,7 @@ class GGUFFamily:
 
         def name(canonical: str) -> str:
             own = family.own_name(canonical)
-            if ".experts." in canonical or canonical.endswith(".mlp.gate.weight"):
+            if ".experts." in canonical or canonical.endswith((".mlp.gate.weight", ".mlp.gate.bias")):
                 own = _EXPERT.sub(".experts.", canonical)
             fused = own.replace(".gate_proj.", ".gate_up_proj.").replace(".up_proj.", ".gate_up_proj.")
             if ".experts." in own and fused in found:

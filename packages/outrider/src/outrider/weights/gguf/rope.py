@@ -33,6 +33,8 @@ def read_gguf_rope(arch: str, header: GGUFHeader, turned: object, family: Family
     """
     theta = header.scalar(f"{arch}.rope.freq_base", 10000.0)
     scaling = _scaling(arch, header, turned, theta)
+    if scaling and scaling["rope_type"] == "yarn" and family.rope_otherwise.get("truncate") is False:
+        scaling["truncate"] = False  # as the model's authors have it; llama.cpp rounds the bounds of every YaRN
     if family.rope_by_kind is None:
         length = "original_max_position_embeddings"  # of which a family may have a default, above that of a scaling
         own = {length: scaling[length]} if length in family.defaults and scaling and length in scaling else {}

@@ -114,7 +114,7 @@ _KNOWN = (
 
 def check_config_keys(raw: Mapping[str, Any], family: Family) -> None:
     """Raise ``ModelFormatError`` naming a key of ``config.json`` with an unsupported value."""
-    check_safe(raw, family.own_code)
+    check_safe(raw, family.own_code, takes_mxfp4=family.paired_experts)
     for key, values in {**EVERYWHERE, **family.only}.items():
         if key in raw and raw[key] not in values:
             wanted = " or ".join(repr(v) for v in values if v is not None) or "null"
@@ -128,12 +128,20 @@ def unread_keys(raw: Mapping[str, Any], family: Family) -> list[str]:
     return sorted(key for key, value in raw.items() if value is not None and key not in known)
 
 
-def check_safe(raw: Mapping[str, Any], own_code: Collection[str], loader: str = "AutoModelForCausalLM") -> None:
+def check_safe(
+    raw: Mapping[str, Any],
+    own_code: Collection[str],
+    loader: str = "AutoModelForCausalLM",
+    *,
+    takes_mxfp4: bool = False,
+) -> None:
     """Raise ``ModelFormatError`` for quantised weights, and for a model's own code except the classes ``own_code``.
 
-    ``loader``: the class of transformers by which a folder of this kind is loaded.
+    ``loader``: the class of transformers by which a folder of this kind is loaded. ``takes_mxfp4``: experts may be
+    blocks of MXFP4.
     """
-    if raw.get(_QUANTISED):
+    quantised = raw.get(_QUANTISED)
+    if quantised and not (takes_mxfp4 and isinstance(quantised, dict) and quantised.get("quant_method") == "mxfp4"):
         raise ModelFormatError(
             f"quantised checkpoints ({_QUANTISED}) are not supported: use the bfloat16 weights or a GGUF file"
         )

@@ -42,7 +42,7 @@ def read_rope(raw: Mapping[str, Any], family: Family) -> Rope:
     for key in ("rope_scaling", "rope_parameters"):  # the first present key counts, as in transformers
         if raw.get(key):
             return _parse(raw, raw[key], key, family)
-    return _parse(raw, {}, "rope_scaling", family)
+    return _parse(raw, family.rope_otherwise, "rope_parameters", family)
 
 
 def _read_by_kind(raw: Mapping[str, Any], family: Family) -> Rope:
