@@ -18,8 +18,8 @@ def _read(raw: Raw) -> dict[str, Any]:
     count, used = positive_integer(raw, key), positive_integer(raw, "num_experts_per_tok")
     if used > count:
         raise ModelFormatError(f"num_experts_per_tok={used} is more than {key}={count}: download the model again")
-    size = positive_integer(raw, "intermediate_size")
-    experts = Experts(count=count, used=used, size=size, normalised=True, router_bias=True, bias=True)
+    sizes: dict[str, Any] = {"count": count, "used": used, "size": positive_integer(raw, "intermediate_size")}
+    experts = Experts(**sizes, normalised=True, router="softmax_of_used", router_bias=True, bias=True)
     clamp = ClampedSwiGLU(alpha=positive(raw, "swiglu_alpha"), limit=positive(raw, "swiglu_limit"))
     own = {"experts": experts, "clamped_swiglu": clamp, "attention_sinks": True}
     return pattern(raw, 2) | biases(raw) | own
