@@ -83,6 +83,12 @@ FAMILIES = {
         f'hello\n</think>\n\n<response>\nworld\n</response>\n<tool_call>\n{{"name": "look", "arguments": {JSON}}}\n'
         "</tool_call>\n",
     ),
+    "harmony": _family(
+        "<|channel|> <|message|> reasoning_effort",
+        "<|start|>assistant",
+        "<|channel|>analysis<|message|>hello<|end|><|start|>assistant<|channel|>final<|message|>world<|end|>"
+        f"<|start|>assistant<|channel|>commentary to=functions.look <|constrain|>json<|message|>{JSON}<|call|>",
+    ),
     "lfm2": _family(
         "</think>",
         "",

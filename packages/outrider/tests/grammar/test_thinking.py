@@ -77,3 +77,13 @@ def test_rows_behind_the_sections_end_in_a_tree_have_the_forms_masks() -> None:
     thinking = set(range(SIZE)) - {EOS}
     rows = [thinking, thinking, {0}, {1}, {2}, thinking]
     assert [set(np.flatnonzero(p.probs(row)).tolist()) for row in range(6)] == rows
+
+
+def test_an_end_of_several_tokens_counts_as_a_whole() -> None:
+    own = ThinkingConstraint(Counting(), (OPEN, CLOSE), [EOS], SIZE, inside=False, before_close=(5, 6))
+    anything = set(range(SIZE)) - {EOS}
+    for output in ([OPEN, CLOSE], [OPEN, 6, CLOSE, 5], [OPEN, 5, 6], [OPEN, 6, 5, CLOSE]):
+        assert allowed(own.mask(output)) == anything
+    for before in ([OPEN], [OPEN, CLOSE, 4]):
+        assert allowed(own.mask([*before, 5, 6, CLOSE])) == {0}
+        assert allowed(own.mask([*before, 5, 6, CLOSE, 0, 1])) == {2}

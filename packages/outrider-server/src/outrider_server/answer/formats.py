@@ -9,7 +9,18 @@ from outrider.tokenizer.tokenizer import Tokenizer
 from outrider_server.answer.notations import Notation, deepseek, gemma, glm, invoke, kimi
 from outrider_server.answer.tool_calls import parse_calls
 
-__all__ = ["BARE", "PLAIN", "THINKING", "TOOL_FORMATS", "WRAPPERS", "AnswerFormat", "ThinkingFormat", "ToolFormat"]
+__all__ = [
+    "BARE",
+    "PLAIN",
+    "TAIL_TOKENS",
+    "THINKING",
+    "TOOL_FORMATS",
+    "WRAPPERS",
+    "AnswerFormat",
+    "ThinkingFormat",
+    "ToolFormat",
+    "is_harmony",
+]
 
 
 class ThinkingFormat(NamedTuple):
@@ -33,6 +44,11 @@ WRAPPERS = (
     ("<answer>", "</answer>"),  # Hunyuan
 )
 """Markers around the whole text of an answer, which are no part of it."""
+
+_HARMONY = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>")
+_ANALYSIS = ThinkingFormat("<|channel|>analysis", "<|end|>", "<|channel|>")
+_FINAL = ("<|channel|>", "final<|message|>")
+"""What an answer of harmony begins with, and what its text stands behind."""
 
 TAIL_TOKENS = 8  # of a prompt, enough for a marker and line breaks behind it
 
@@ -104,18 +120,23 @@ class AnswerFormat:
     tools: ToolFormat
     wrapper: tuple[str, str] | None = None
     thinking_tokens: tuple[str, str] | None = None
-    """The markers of thinking that are tokens; None if the model does not think, or a marker is several tokens."""
+    """Where a form begins: see ``StructuredOutput.thinking``. None if the model does not think, or a marker is several
+    tokens."""
     thinking_ids: tuple[int, int] | None = None
-    """The same as ids."""
+    """The tokens that begin and end thinking."""
     thinking_marker_ids: frozenset[int] = frozenset()
     """Markers of thinking and of the answer that are control tokens, which text leaves out unless told otherwise."""
     tool_marker_ids: frozenset[int] = frozenset()
     """The same, with the markers of tool calls."""
+    harmony: bool = False
+    """The answer is read by ``HarmonyParser``."""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> AnswerFormat:
         """Read once for each model that is served."""
         template = tokenizer.chat_template or ""
+        if is_harmony(template):
+            return cls._of_harmony(tokenizer)
         tools = next((form for form in TOOL_FORMATS if form.is_of(template, tokenizer)), BARE)
         thinking = next((form for form in THINKING if form.closing in template), None)
         wrapper = next((pair for pair in WRAPPERS if thinking and all(text in template for text in pair)), None)
@@ -133,12 +154,27 @@ class AnswerFormat:
             own | of_tools,
         )
 
+    @classmethod
+    def _of_harmony(cls, tokenizer: Tokenizer) -> AnswerFormat:
+        ids = [i for text in ("<|channel|>", "<|end|>") if (i := tokenizer.vocabulary.get(text)) is not None]
+        whole, own = len(ids) == 2, _controls(tokenizer, _HARMONY)
+        thinking_ids = (ids[0], ids[1]) if whole else None
+        return cls(_ANALYSIS, BARE, None, _FINAL if whole else None, thinking_ids, own, own, harmony=True)
+
+    def tail(self, tokenizer: Tokenizer, prompt: tuple[int, ...]) -> str:
+        """The end of a prompt, control tokens included."""
+        return tokenizer.decode(prompt[-TAIL_TOKENS:], skip_special_tokens=False)
+
     def begins_thinking(self, tokenizer: Tokenizer, prompt: tuple[int, ...]) -> bool:
         """Whether a prompt ends within a thinking section, which the template has opened."""
         if self.thinking is None:
             return False
-        tail = tokenizer.decode(prompt[-TAIL_TOKENS:], skip_special_tokens=False)
-        return tail.rstrip().endswith(self.thinking.opening)
+        return self.tail(tokenizer, prompt).rstrip().endswith(self.thinking.opening)
+
+
+def is_harmony(template: str) -> bool:
+    """Whether a chat template writes gpt-oss's format. See ``answer.harmony``."""
+    return "<|channel|>" in template and "<|message|>" in template
 
 
 def _controls(tokenizer: Tokenizer, markers: tuple[str, ...]) -> frozenset[int]:

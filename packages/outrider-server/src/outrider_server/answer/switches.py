@@ -7,7 +7,7 @@ import re
 import string
 from typing import Any
 
-from outrider_server.answer.formats import THINKING
+from outrider_server.answer.formats import THINKING, is_harmony
 from outrider_server.http.errors import invalid
 
 __all__ = ["effort_variables", "own_id", "takes_tools", "thinking_switch"]
@@ -21,6 +21,8 @@ _DIGITS = string.digits + string.ascii_letters
 
 def effort_variables(template: str, effort: str) -> dict[str, Any]:
     """How to tell a chat template of an effort. Raises ApiError for one that this model cannot be told of."""
+    if effort == "minimal" and is_harmony(template):
+        effort = "low"  # the least that gpt-oss knows
     if "reasoning_effort" in template:
         none = next((word for word in ("none", "no_think") if re.search(rf"['\"]{word}['\"]", template)), None)
         if effort != "none" or none is not None:
@@ -42,7 +44,7 @@ def thinking_switch(template: str, on: bool, param: str) -> dict[str, Any]:
         return {"thinking": on}
     if "thinking_budget" in template:  # Seed-OSS
         return {} if on else {"thinking_budget": 0}
-    if on == any(form.closing in template for form in THINKING):
+    if on == (is_harmony(template) or any(form.closing in template for form in THINKING)):
         return {}
     what = "does not think" if on else "always thinks"
     raise invalid(

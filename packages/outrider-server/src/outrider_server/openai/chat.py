@@ -12,7 +12,7 @@ from starlette.responses import Response
 from outrider.config.structured import StructuredOutput
 from outrider.tokenizer.chat_template import Rendered
 from outrider_server import executors
-from outrider_server.answer.formats import PLAIN, AnswerFormat
+from outrider_server.answer.formats import PLAIN, AnswerFormat, is_harmony
 from outrider_server.answer.switches import effort_variables, own_id, takes_tools
 from outrider_server.answer.writing import write_calls
 from outrider_server.generation import Generation, Prompt, respond
@@ -223,6 +223,8 @@ def plain_messages(messages: Sequence[Message], template: str, images: list[byte
         own = message.model_dump(exclude_none=True, include={"name", "tool_call_id", "reasoning_content"})
         role = "system" if message.role == "developer" and "developer" not in template else message.role
         own |= {"role": role, "content": _content(message, f"messages[{place}].content", images)}
+        if is_harmony(template):
+            _rename_thinking(own, calls=bool(message.tool_calls))
         if message.tool_call_id is not None:
             own["tool_call_id"] = own_id(template, message.tool_call_id)
         if message.tool_calls:
@@ -233,6 +235,14 @@ def plain_messages(messages: Sequence[Message], template: str, images: list[byte
             raise invalid(f"messages[{place}] has no content: give text", f"messages[{place}].content")
         plain.append(own)
     return plain
+
+
+def _rename_thinking(message: dict[str, Any], *, calls: bool) -> None:
+    """Thinking by the name that gpt-oss's template has for it, which takes no content beside it before calls."""
+    if thinking := message.pop("reasoning_content", None):
+        content = message["content"]
+        joined = calls and bool(content) and isinstance(content, str)
+        message |= {"thinking": f"{thinking}\n\n{content}", "content": ""} if joined else {"thinking": thinking}
 
 
 def _content(message: Message, where: str, images: list[bytes] | None) -> str | list[dict[str, str]]:

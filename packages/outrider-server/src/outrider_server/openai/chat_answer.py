@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.engine.request import StepOutput
-from outrider_server.answer.formats import BARE, AnswerFormat
+from outrider_server.answer.formats import BARE, TAIL_TOKENS, AnswerFormat
+from outrider_server.answer.harmony import HarmonyParser
 from outrider_server.answer.parsed import argument_schemas
 from outrider_server.answer.parser import AnswerParser, AnswerPart
 from outrider_server.generation import Generation, new_id
@@ -40,6 +41,8 @@ class ChatRun:
             return 0
         if output[:1] != [markers[0]] and not self.form.begins_thinking(tokenizer, request.prompt):
             return 0
+        if self.form.harmony and "analysis" not in tokenizer.decode(output[:TAIL_TOKENS]):
+            return 0
         return output.index(markers[1]) + 1 if markers[1] in output else len(output)
 
     async def parsed(self) -> AsyncGenerator[tuple[list[StepOutput], list[AnswerPart]]]:
@@ -57,14 +60,17 @@ class ChatRun:
     def parser(self, index: int = 0) -> AnswerParser:
         """A parser for one sequence's text."""
         tokenizer, form, tools = self.service.tokenizer, self.form, None
+        prompt = self.generation.requests[index].prompt
+        forced = self.body.tool_choice not in (None, "auto", "none")  # then it is bare JSON
+        if form.harmony:
+            return HarmonyParser(form.tail(tokenizer, prompt), tools=self.with_tools, forced=forced)
         if self.with_tools:
-            forced = self.body.tool_choice not in (None, "auto", "none")  # then it is bare JSON
             tools = BARE if forced else form.tools
         return AnswerParser(
             form.thinking,
             tools,
             wrapper=form.wrapper,
-            inside_thinking=form.begins_thinking(tokenizer, self.generation.requests[index].prompt),
+            inside_thinking=form.begins_thinking(tokenizer, prompt),
             schemas=argument_schemas(self.body.tools or ()),
         )
 

@@ -19,6 +19,7 @@ from outrider_server.http.errors import ApiError
         ("{% if thinking_budget == 0 %}</seed:think>", {}, {"thinking_budget": 0}),
         ("{% set ns = namespace(enable_thinking=true) %}{% if ns.enable_thinking %}</think>", {}, "always thinks"),
         ("{% if message.thinking is defined %}</think>", {}, "always thinks"),
+        ("<|channel|><|message|>{{ reasoning_effort }}", {}, "always thinks"),
         ("", "does not think", {}),
     ],
 )
@@ -36,6 +37,8 @@ def test_an_effort_of_none_is_told_where_the_template_knows_it() -> None:
         ("{{ reasoning_effort }} 'none' 'high'", "none", "none"),
         ("{{ reasoning_effort }} 'no_think' 'high'", "none", "no_think"),
         ("{{ reasoning_effort }} 'none' 'high'", "high", "high"),
+        ("<|channel|><|message|>{{ reasoning_effort }}", "medium", "medium"),
+        ("<|channel|><|message|>{{ reasoning_effort }}", "minimal", "low"),
     ):
         assert effort_variables(template, effort) == {"reasoning_effort": expected}
     with pytest.raises(ApiError, match="always thinks"):
