@@ -11,8 +11,8 @@ from outrider_server.answer.tool_calls import parse_calls
 
 __all__ = [
     "BARE",
+    "HEADER_TOKENS",
     "PLAIN",
-    "TAIL_TOKENS",
     "THINKING",
     "TOOL_FORMATS",
     "WRAPPERS",
@@ -50,7 +50,7 @@ _ANALYSIS = ThinkingFormat("<|channel|>analysis", "<|end|>", "<|channel|>")
 _FINAL = ("<|channel|>", "final<|message|>")
 """What an answer of harmony begins with, and what its text stands behind."""
 
-TAIL_TOKENS = 8  # of a prompt, enough for a marker and line breaks behind it
+TAIL_TOKENS, HEADER_TOKENS = 8, 32  # of a prompt: enough for a marker and line breaks, for a header of harmony
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,8 @@ class AnswerFormat:
 
     def tail(self, tokenizer: Tokenizer, prompt: tuple[int, ...]) -> str:
         """The end of a prompt, control tokens included."""
-        return tokenizer.decode(prompt[-TAIL_TOKENS:], skip_special_tokens=False)
+        count = HEADER_TOKENS if self.harmony else TAIL_TOKENS
+        return tokenizer.decode(prompt[-count:], skip_special_tokens=False)
 
     def begins_thinking(self, tokenizer: Tokenizer, prompt: tuple[int, ...]) -> bool:
         """Whether a prompt ends within a thinking section, which the template has opened."""

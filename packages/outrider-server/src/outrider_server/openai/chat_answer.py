@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.engine.request import StepOutput
-from outrider_server.answer.formats import BARE, TAIL_TOKENS, AnswerFormat
+from outrider_server.answer.formats import BARE, HEADER_TOKENS, AnswerFormat
 from outrider_server.answer.harmony import HarmonyParser
 from outrider_server.answer.parsed import argument_schemas
 from outrider_server.answer.parser import AnswerParser, AnswerPart
@@ -41,7 +41,8 @@ class ChatRun:
             return 0
         if output[:1] != [markers[0]] and not self.form.begins_thinking(tokenizer, request.prompt):
             return 0
-        if self.form.harmony and "analysis" not in tokenizer.decode(output[:TAIL_TOKENS]):
+        begun = tokenizer.decode(output[:HEADER_TOKENS], skip_special_tokens=False) if self.form.harmony else ""
+        if begun and "analysis" not in begun.partition("<|message|>")[0]:
             return 0
         return output.index(markers[1]) + 1 if markers[1] in output else len(output)
 
