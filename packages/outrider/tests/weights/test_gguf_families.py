@@ -110,3 +110,10 @@ def test_every_architecture_has_a_case() -> None:
         "gemma4",
         "deepseek2",
     }  # in files of their own
+
+
+def test_seed_oss_has_the_biases_that_its_file_has(tmp_path: Path) -> None:
+    missing: dict[str, torch.Tensor | None] = {f"blk.{i}.attn_{n}.bias": None for i in (0, 1) for n in "qkv"}
+    for name, extra in (("with.gguf", {}), ("without.gguf", missing)):
+        write_case(tmp_path / name, "seed_oss", None, extra)
+        assert open_gguf(tmp_path / name).config.attention_bias is not bool(extra)
