@@ -1,6 +1,6 @@
 """Random requests for models with recurrent states: is every output that of plain decoding, alone?
 
-    python -m tests.hybrid_traffic --count 1000 --dtype float32 --dtype q8_0 --dtype q4_1
+    python -m tests.hybrid_traffic --count 1000 --dtype float32 --dtype q8_0 --dtype q4_1 --kind mamba2
 
 A tiny native hybrid with a draft head serves requests with random options, draft sources, trees, company, chunks,
 caches, preemption and prefixes found again. Each output is compared with plain decoding of the same request by itself.
@@ -38,11 +38,18 @@ from outrider.engine.request import Request
 from outrider.engine.runner import ScheduledRequest
 from outrider.models.base import Model
 from outrider.models.batch import ForwardBatch, Span
+from outrider.models.config import Recurrence
 from outrider.models.factory import make_model
 from outrider.verify.draft import Draft
 from tests.hybrid.reference import random_weights, tiny_config
 from tests.small_engines import Scripted, engine, request, run
 
+RECURRENCES: dict[Recurrence, dict[str, Any]] = {
+    "delta": {},
+    "short": {"kind": "short", "key_heads": 1, "value_heads": 1, "key_dim": 0, "value_dim": 48},
+    "mamba2": {"kind": "mamba2", "key_heads": 1, "convolution_bias": True},
+}
+"""Changes of the tiny hybrid's recurrent layers."""
 MOST_STEPS = 3000
 MOST_AT_ONCE = 16
 NATIVE: tuple[dict[str, Any], ...] = (
@@ -214,9 +221,11 @@ def random_options(rng: random.Random) -> dict[str, Any]:
 
 
 @cache
-def native(dtype: DTypeName) -> Traffic:
+def native(dtype: DTypeName, kind: Recurrence = "delta") -> Traffic:
     """Traffic for a native hybrid with a draft head; another one, which is like it, drafts as a model."""
     config = tiny_config(mtp_layers=1, max_seq_len=128)
+    assert config.recurrent is not None
+    config = replace(config, recurrent=replace(config.recurrent, **RECURRENCES[kind]))
     weights = random_weights(config) | _head_weights()
     weights["lm_head.weight"] *= 3  # as sure of itself as a trained model is
     target = make_model(config, weights, dtype=dtype)
@@ -254,10 +263,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtype", action="append")
+    parser.add_argument("--kind", action="append", help="of recurrent layers: delta, short, mamba2")
     parser.add_argument("--broken", action="store_true")
     given = parser.parse_args()
     rng, seen, wrong = random.Random(given.seed), 0, 0
-    kinds = [native(dtype) for dtype in given.dtype or ("float32", "q8_0", "q4_1")]
+    dtypes = given.dtype or ("float32", "q8_0", "q4_1")
+    kinds = [native(dtype, kind) for dtype in dtypes for kind in given.kind or ("delta",)]
     with short_texts(), rolled_back_one_row_too_few() if given.broken else nullcontext():
         while seen < given.count:
             traffic, options, seed = rng.choice(kinds), random_options(rng), rng.randrange(10**6)

@@ -17,6 +17,7 @@ from outrider.cache import CacheSpec
 from outrider.config import SamplingParams
 from outrider.errors import ConfigError
 from outrider.models.batch import ForwardBatch, Span
+from outrider.models.config import Recurrence
 from outrider.native.library import library
 from tests.hybrid_toy import HybridToy
 from tests.hybrid_traffic import (
@@ -76,6 +77,20 @@ def test_native_traffic_gives_each_request_its_own_tokens(seed: int, dtype: Any)
     traffic = native(dtype)
     served = traffic.serve(seed, 16, **random_options(random.Random(seed)))
     assert [traffic.differs(each) for each in served] == [""] * 16
+
+
+@needs_library
+@pytest.mark.parametrize("kind", ["short", "mamba2"])
+def test_a_short_convolution_or_mamba_changes_no_token_by_drafts(kind: Recurrence) -> None:
+    traffic = replace(native("q8_0", kind), counts=Counter())
+    served = traffic.serve(3, 24, slots=4, kind="paged", tokens=256, block_size=4, checkpoints=20)
+    assert [traffic.differs(each) for each in served] == [""] * 24
+    counts = traffic.counts
+    assert 0.05 * counts["drafted"] < counts["accepted"] < 0.9 * counts["drafted"]
+    assert counts["found"] > 20
+    with rolled_back_one_row_too_few():
+        served = traffic.serve(1, 24, slots=4)
+    assert sum(traffic.differs(each) != "" for each in served) > 4
 
 
 @pytest.mark.parametrize("which", ["toy", pytest.param("native", marks=needs_library)])

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from outrider.models.config import Experts, ModelConfig, RecurrentLayers
 from outrider.models.frequencies import inverse_frequencies
+from tests.hybrid.recurrences import Doubles, Mixer, mamba2, put_recurrent, short_convolution
 
-Doubles = NDArray[np.float64]
 Weights = Mapping[str, NDArray[np.float32]]
 
 
@@ -53,14 +53,7 @@ def _put_layer(put: Any, c: ModelConfig, name: str, i: int) -> None:
         put(f"{name}{norm}.weight", d, scale=0.2, plus=1.0)
     r = c.recurrent
     if r is not None and c.is_recurrent(i):
-        own = name + "linear_attn."
-        for part, rows in (("qkv", r.channels), ("z", r.values), ("a", r.value_heads), ("b", r.value_heads)):
-            put(f"{own}in_proj_{part}.weight", rows, d)
-        put(own + "out_proj.weight", d, r.values)
-        put(own + "conv1d.weight", r.channels, r.convolution, scale=0.6)
-        put(own + "decay", r.value_heads, scale=0.7)
-        put(own + "dt_bias", r.value_heads, scale=1.0)
-        put(own + "norm.weight", r.value_dim, scale=0.2, plus=1.0)
+        put_recurrent(put, r, name + "linear_attn.", d)
     else:
         own, kv = name + "self_attn.", c.num_kv_heads * c.head_dim
         put(own + "q_proj.weight", c.num_heads * c.head_dim * (2 if c.gated_attention else 1), d)
@@ -96,12 +89,18 @@ def reference_logits(config: ModelConfig, weights: Weights, tokens: Sequence[int
     for i in range(config.num_layers):
         name = f"model.layers.{i}."
         normed = _norm(x, w[name + "input_layernorm.weight"], config.rms_norm_eps)
-        mixer = _recurrent if config.is_recurrent(i) else _attention
+        mixer = _mixers(config)[config.is_recurrent(i)]
         x = x + mixer(config, w, name, normed)
         normed = _norm(x, w[name + "post_attention_layernorm.weight"], config.rms_norm_eps)
         x = x + (_sparse(config, w, name, normed) if config.is_sparse(i) else _mlp(w, name + "mlp.", normed))
     logits: Doubles = _norm(x, w["model.norm.weight"], config.rms_norm_eps) @ w["lm_head.weight"].T
     return logits
+
+
+def _mixers(config: ModelConfig) -> tuple[Mixer, Mixer]:
+    """What computes a layer that attends, and one that is recurrent."""
+    kinds: dict[str, Mixer] = {"delta": _recurrent, "short": short_convolution, "mamba2": mamba2}
+    return _attention, kinds[config.recurrent.kind if config.recurrent is not None else "delta"]
 
 
 def _norm(x: Doubles, weight: Doubles, eps: float) -> Doubles:

@@ -32,12 +32,19 @@ def sized(**changes: Any) -> ModelConfig:
     return replace(config, recurrent=replace(config.recurrent, **changes))
 
 
+SHORT: dict[str, Any] = {"kind": "short", "key_heads": 1, "value_heads": 1, "key_dim": 0, "value_dim": 48}
+MAMBA: dict[str, Any] = {"kind": "mamba2", "value_heads": 6, "convolution_bias": True}
+
 CONFIGS = {
     "tiny": tiny_config(),
     "real heads": sized(key_dim=128, value_dim=128),
     "wide values": sized(key_dim=32, value_dim=96, convolution=2),
     "tiled": sized(tiled=True, value_heads=6),
     "one head of values each": sized(value_heads=2, value_dim=32, convolution=5),
+    "short convolution": sized(**SHORT, convolution=3),
+    "short convolution with biases": sized(**SHORT, convolution_bias=True, projection_bias=True),
+    "mamba": sized(**MAMBA),
+    "mamba with one key": sized(**MAMBA, key_heads=1, key_dim=32, value_dim=32, projection_bias=True),
     "experts": replace(tiny_config(), experts=Experts(count=5, used=2, size=32, normalised=True, shared_size=32)),
 }
 
@@ -69,10 +76,18 @@ def test_logits_are_those_of_float64(model: NativeLlamaModel) -> None:
     assert np.sqrt(np.mean((found - expected) ** 2)) < 4e-7 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("part", ["in_proj_qkv.weight", "in_proj_z.weight", "in_proj_a.weight", "in_proj_b.weight",
-                                  "conv1d.weight", "decay", "dt_bias", "norm.weight", "out_proj.weight"])  # fmt: skip
-def test_each_weight_matters(part: str) -> None:
-    config = CONFIGS["tiny"]
+def parts_of(name: str) -> list[tuple[str, str]]:
+    """The weights of a recurrent layer of a configuration."""
+    stem = "model.layers.1.linear_attn."
+    return [(name, part.removeprefix(stem)) for part in random_weights(CONFIGS[name]) if part.startswith(stem)]
+
+
+@pytest.mark.parametrize(
+    ("which", "part"),
+    [*parts_of("tiny"), *parts_of("short convolution with biases"), *parts_of("mamba with one key")],
+)
+def test_each_weight_matters(which: str, part: str) -> None:
+    config = CONFIGS[which]
     weights = random_weights(config)
     expected = reference_logits(config, weights, TOKENS)
     weights[f"model.layers.1.linear_attn.{part}"] *= np.float32(1.25)

@@ -3,15 +3,21 @@
 #ifndef DRIVER_HYBRID_H
 #define DRIVER_HYBRID_H
 
-enum { HYBRIDS = 2, SLOTS = 4, PENDING = 16, TREE_NODES = 9 };
+enum { HYBRIDS = 2, RECURRENCES = 3, SLOTS = 4, PENDING = 16, TREE_NODES = 9 };
 
 typedef struct {
-    int32_t key_heads, value_heads, key_dim, value_dim, convolution, tiled;
+    int32_t key_heads, value_heads, key_dim, value_dim, convolution, tiled, kind;
 } state_sizes;
 
 static const state_sizes hybrid_sizes[HYBRIDS] = {
-    {2, 4, 32, 96, 4, 0}, /* whole blocks of columns, and one vector more; whole groups of codes */
-    {2, 6, 23, 20, 3, 1}, /* neither; heads in GGUF's order */
+    {2, 4, 32, 96, 4, 0, OUTRIDER_DELTA}, /* whole blocks of columns, and one vector more; whole groups of codes */
+    {2, 6, 23, 20, 3, 1, OUTRIDER_DELTA}, /* neither; heads in GGUF's order */
+};
+/* Of models that the second hybrid's sizes are replaced in. */
+static const state_sizes recurrence_sizes[RECURRENCES] = {
+    {1, 1, 0, 150, 3, 0, OUTRIDER_SHORT_CONVOLUTION}, /* a block of channels, and a part of one */
+    {1, 6, 32, 64, 4, 0, OUTRIDER_MAMBA2},
+    {2, 6, 23, 20, 3, 0, OUTRIDER_MAMBA2},
 };
 
 /* ---- Models ------------------------------------------------------------------------------------------------------- */
@@ -30,6 +36,38 @@ static const outrider_recurrent *random_recurrent(const state_sizes *s, int64_t 
                               .taps = random_floats(s->convolution * channels, 1.0f), .decay = decay,
                               .dt_bias = random_floats(s->value_heads, 2.0f), .norm = random_floats(s->value_dim, 1.0f)};
     return r;
+}
+
+/* A short convolution, or Mamba-2. */
+static const outrider_recurrent *random_recurrence(const state_sizes *s, int64_t hidden, int f) {
+    outrider_recurrent *r = allocate(sizeof *r);
+    int64_t values = (int64_t)s->value_heads * s->value_dim, channels = 2 * (int64_t)s->key_heads * s->key_dim + values;
+    int mamba = s->kind == OUTRIDER_MAMBA2;
+    *r = (outrider_recurrent){.key_heads = s->key_heads, .value_heads = s->value_heads, .key_dim = s->key_dim,
+                              .value_dim = s->value_dim, .convolution = s->convolution, .kind = s->kind};
+    r->qkv = random_weight(f, mamba ? channels : 3 * values, hidden, !mamba);
+    r->out = random_weight(f + 4, hidden, values, 0);
+    r->taps = random_floats(s->convolution * channels, 1.0f);
+    r->taps_bias = f % 2 ? random_floats(channels, 0.5f) : NULL;
+    if (!mamba) return r;
+    r->z = random_weight(f + 1, values, hidden, 0);
+    r->a = random_weight(8, s->value_heads, hidden, 0);
+    float *decay = random_floats(s->value_heads, 2.0f);
+    for (int32_t i = 0; i < s->value_heads; i++) decay[i] = decay[i] > 0 ? -decay[i] : decay[i];
+    r->decay = decay;
+    r->dt_bias = random_floats(s->value_heads, 2.0f);
+    r->skip = random_floats(s->value_heads, 1.0f);
+    r->norm = random_floats(values, 1.0f);
+    return r;
+}
+
+static outrider_model random_recurring(int which) {
+    outrider_model m = random_model(1);
+    outrider_layer *layers = (outrider_layer *)m.layer;
+    random_state = 5151 + (uint64_t)which;
+    for (int i = 0; i < m.layers; i++)
+        if (i != 1) layers[i].recurrent = random_recurrence(recurrence_sizes + which, m.hidden, 3 * i + which);
+    return m;
 }
 
 /* A model of driver_model.h, all of whose layers but the second become recurrent, and the second gated. */
@@ -63,7 +101,7 @@ static float *spoilt(int64_t count) { return memset(allocate((size_t)count * siz
 static void make_states(state_memory *m, const outrider_model *model, const state_sizes *s) {
     int64_t keys = (int64_t)s->key_heads * s->key_dim, values = (int64_t)s->value_heads * s->value_dim;
     for (int i = 0; i < model->layers; i++) {
-        m->state[i] = spoilt(SLOTS * values * s->key_dim);
+        m->state[i] = spoilt(SLOTS * values * (s->key_dim ? s->key_dim : 1));
         m->inputs[i] = spoilt((int64_t)SLOTS * (s->convolution - 1 + PENDING) * (2 * keys + values));
         m->updates[i] = spoilt((int64_t)SLOTS * PENDING * (keys + values + s->value_heads));
     }
@@ -149,13 +187,13 @@ static void run_hybrid_trees(const outrider_model *model, const memory *m) {
     run("a tree behind pending rows", model, m, 1, spans, NULL);
 }
 
-static uint64_t digest_of_hybrids(const outrider_model *models) {
+static uint64_t digest_of_hybrids(const outrider_model *models, int count, const state_sizes *sizes) {
     digest = UINT64_C(0xcbf29ce484222325);
-    for (int i = 0; i < HYBRIDS; i++) {
+    for (int i = 0; i < count; i++) {
         memory m;
         state_memory s;
         make_cache(&m, models + i, OUTRIDER_CACHE_BF16);
-        make_states(&s, models + i, hybrid_sizes + i);
+        make_states(&s, models + i, sizes + i);
         m.cache.states = &s.states;
         run_drafts(models + i, &m);
         run_hybrid_trees(models + i, &m);

@@ -188,6 +188,10 @@ OTHERS: tuple[Refusal, ...] = (
     _config("deepseek_v3", n_group=4),
     _config("deepseek_v3", num_experts_per_tok=9),
     _config("glm4_moe_lite", mlp_layer_types=["dense"]),
+    _config("lfm2", layer_types=["conv"]),
+    _config("lfm2", layer_types=["conv"] * 2),
+    _config("lfm2", conv_L_cache=1),
+    _config("lfm2", layer_types=ABSENT, full_attn_idxs=3),
     # Tensors
     _tensor("llama", _Q, ABSENT),
     _tensor("llama", _Q, torch.ones(7, 7)),

@@ -65,6 +65,7 @@ _OWN: dict[str, dict[str, Any]] = {
         **{"global_head_dim": 16, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCAB},
     },
     "qwen3_5_text": _DELTA,
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
     **dict.fromkeys(("qwen3_next", "qwen3_5_moe_text"), _DELTA | _EXPERTS),
     **{"deepseek_v3": _LATENT, "glm4_moe_lite": _LATENT},
     "deepseek_v2": _LATENT | {"topk_method": "group_limited_greedy"},

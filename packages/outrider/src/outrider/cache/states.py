@@ -23,7 +23,7 @@ class StateShape:
     layers: int
     key_heads: int
     value_heads: int
-    key_dim: int  # of a head
+    key_dim: int  # of a head; 0: the layers keep inputs of a convolution, and no state
     value_dim: int
     convolution: int  # rows of the sequence that the convolution reads
 
@@ -35,6 +35,8 @@ class StateShape:
     @property
     def update(self) -> int:
         """Numbers that apply one row to a layer's state: keys, deltas and decays."""
+        if self.key_dim == 0:
+            return 0
         return self.key_heads * self.key_dim + self.value_heads * (self.value_dim + 1)
 
     def sequence_bytes(self, pending: int) -> int:

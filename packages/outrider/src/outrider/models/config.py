@@ -16,9 +16,13 @@ from outrider.models.temperature import QueryTemperature
 __all__ = ["Experts", "ModelConfig", "RecurrentLayers"]
 
 
+Recurrence = Literal["delta", "short", "mamba2"]
+"""Gated DeltaNet; a short gated convolution without a state (one head, of the hidden size, and no keys); Mamba-2."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecurrentLayers:
-    """Gated DeltaNet: layers that keep a state of fixed size for each sequence, in place of attention."""
+    """Layers that keep a state of fixed size for each sequence, in place of attention."""
 
     layers: tuple[bool, ...]  # for each layer, whether it is recurrent
     key_heads: int
@@ -27,6 +31,9 @@ class RecurrentLayers:
     value_dim: int
     convolution: int  # rows of the sequence that the convolution reads
     tiled: bool = False  # value head v reads key head v % key_heads, as in GGUF; else v // (value_heads // key_heads)
+    kind: Recurrence = "delta"
+    convolution_bias: bool = False
+    projection_bias: bool = False  # on the projections into and out of the layer
 
     @property
     def channels(self) -> int:
@@ -37,6 +44,14 @@ class RecurrentLayers:
     def values(self) -> int:
         """Numbers of a row's values in all heads."""
         return self.value_heads * self.value_dim
+
+    @property
+    def projections(self) -> dict[str, int]:
+        """Outputs of the projections of the hidden size, by name."""
+        if self.kind == "short":
+            return {"in_proj_qkv": 3 * self.values}
+        gates = ("in_proj_b", "in_proj_a") if self.kind == "delta" else ("in_proj_a",)
+        return {"in_proj_qkv": self.channels, "in_proj_z": self.values, **dict.fromkeys(gates, self.value_heads)}
 
     @property
     def count(self) -> int:

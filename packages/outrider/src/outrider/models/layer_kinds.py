@@ -58,7 +58,7 @@ def _mixer_weights(config: ModelConfig, layer: int) -> int:
     """The number of weights in the matrices of a layer's attention or state."""
     recurrent, d = config.recurrent, config.hidden_size
     if recurrent is not None and config.is_recurrent(layer):
-        return d * (recurrent.channels + 2 * recurrent.values + 2 * recurrent.value_heads)
+        return d * (sum(recurrent.projections.values()) + recurrent.values)
     if config.latent is not None:
         return config.latent.num_weights(d, config.num_heads)
     gates = config.num_heads if config.gated_attention else 0

@@ -8,7 +8,7 @@ from outrider.models.config import ModelConfig
 from outrider.models.native_gemma4 import LAYER_PROJECTION, missing_projections
 from outrider.models.native_gemma4 import layer_matrices as input_matrices
 from outrider.models.native_latent import latent_matrices
-from outrider.models.native_recurrent import RECURRENT_MATRICES
+from outrider.models.native_recurrent import recurrent_matrices
 
 __all__ = ["NEVER_ROUNDED", "ROUTER", "layer_matrices", "matrix_names", "router_names", "widest_mlp"]
 
@@ -32,7 +32,9 @@ def matrix_names(config: ModelConfig) -> Iterator[str]:
 def layer_matrices(config: ModelConfig, name: str, recurrent: bool = False, sparse: bool = False) -> Iterator[str]:
     """The matrices of a layer whose weights' names begin with ``name``, but its router."""
     attention = [f"{x}_proj" for x in "qkvo"] if config.latent is None else latent_matrices(config.latent)
-    mixer = [f"linear_attn.{x}" for x in RECURRENT_MATRICES] if recurrent else [f"self_attn.{x}" for x in attention]
+    mixer = [f"self_attn.{x}" for x in attention]
+    if recurrent and config.recurrent is not None:
+        mixer = [f"linear_attn.{x}" for x in recurrent_matrices(config.recurrent)]
     yield from (name + matrix for matrix in mixer)
     parts = ("gate_proj", "up_proj", "down_proj") if config.gated else ("up_proj", "down_proj")
     mlps = ["mlp"]

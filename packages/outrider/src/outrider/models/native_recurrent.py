@@ -1,4 +1,4 @@
-"""Recurrent layers (Gated DeltaNet) for the native library."""
+"""Recurrent layers for the native library."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.models.config import RecurrentLayers
+from outrider.models.config import Recurrence, RecurrentLayers
 from outrider.native.model_structs import RecurrentStruct
 from outrider.native.weights import NativeWeight
 
-__all__ = ["RECURRENT_MATRICES", "recurrent_struct"]
+__all__ = ["recurrent_matrices", "recurrent_struct"]
 
-RECURRENT_MATRICES = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")
-"""A recurrent layer's matrices."""
+_MATRICES = {"in_proj_qkv": "qkv", "in_proj_z": "z", "in_proj_b": "b", "in_proj_a": "a", "out_proj": "out"}
+"""Fields of ``outrider_recurrent`` by the names of a layer's matrices."""
+_KINDS: tuple[Recurrence, ...] = ("delta", "short", "mamba2")
+"""In the order of ``enum outrider_recurrence``."""
 
 _Floats = NDArray[np.float32]
+
+
+def recurrent_matrices(sizes: RecurrentLayers) -> tuple[str, ...]:
+    """A recurrent layer's matrices."""
+    return (*sizes.projections, "out_proj")
 
 
 def recurrent_struct(
@@ -33,22 +40,24 @@ def recurrent_struct(
         numbers: the floats of a name.
     """
     taps = np.ascontiguousarray(numbers(name + "conv1d.weight").reshape(sizes.channels, sizes.convolution).T)
-    decay, dt_bias, norm = (numbers(name + part) for part in ("decay", "dt_bias", "norm.weight"))
-    held += [taps, decay, dt_bias, norm]
+    vectors = {"taps": taps} | {field: numbers(name + part) for field, part in _vectors(sizes).items()}
+    held += vectors.values()
     return RecurrentStruct(
-        qkv=matrix(name + "in_proj_qkv").struct,
-        z=matrix(name + "in_proj_z").struct,
-        a=matrix(name + "in_proj_a").struct,
-        b=matrix(name + "in_proj_b").struct,
-        out=matrix(name + "out_proj").struct,
+        **{_MATRICES[part]: matrix(name + part).struct for part in recurrent_matrices(sizes)},
+        **{field: vector.ctypes.data for field, vector in vectors.items()},
+        kind=_KINDS.index(sizes.kind),
         key_heads=sizes.key_heads,
         value_heads=sizes.value_heads,
         key_dim=sizes.key_dim,
         value_dim=sizes.value_dim,
         convolution=sizes.convolution,
         tiled=sizes.tiled,
-        taps=taps.ctypes.data,
-        decay=decay.ctypes.data,
-        dt_bias=dt_bias.ctypes.data,
-        norm=norm.ctypes.data,
     )
+
+
+def _vectors(sizes: RecurrentLayers) -> dict[str, str]:
+    """Fields of ``outrider_recurrent`` that are vectors, but the taps, and their names."""
+    found = {"taps_bias": "conv1d.bias"} if sizes.convolution_bias else {}
+    if sizes.kind != "short":
+        found |= {"decay": "decay", "dt_bias": "dt_bias", "norm": "norm.weight"}
+    return found | ({"skip": "skip"} if sizes.kind == "mamba2" else {})

@@ -51,8 +51,8 @@ class RecurrentStruct(ctypes.Structure):
     _fields_ = (
         *((name, WeightStruct) for name in ("qkv", "z", "a", "b", "out")),
         *((name, ctypes.c_int32) for name in ("key_heads", "value_heads", "key_dim", "value_dim")),
-        *((name, ctypes.c_int32) for name in ("convolution", "tiled")),
-        *((name, ctypes.c_void_p) for name in ("taps", "decay", "dt_bias", "norm")),
+        *((name, ctypes.c_int32) for name in ("convolution", "tiled", "kind", "reserved")),
+        *((name, ctypes.c_void_p) for name in ("taps", "taps_bias", "decay", "dt_bias", "skip", "norm")),
     )
 
 

@@ -6,9 +6,12 @@
 #define is_float_array(x) is_array(x, sizeof(float))
 
 static int have_sizes(const outrider_recurrent *r) {
+    if (r->kind < OUTRIDER_DELTA || r->kind > OUTRIDER_MAMBA2) return 0;
+    if (r->convolution < 2 || r->convolution > MOST_CONVOLUTION || r->value_dim < 1) return 0;
+    if (r->kind == OUTRIDER_SHORT_CONVOLUTION)
+        return r->key_heads == 1 && r->value_heads == 1 && r->key_dim == 0 && r->value_dim <= MOST_WIDTH;
     int fine = r->key_heads >= 1 && r->value_heads >= 1 && r->value_heads % r->key_heads == 0 && r->key_dim >= 1 &&
-               r->value_dim >= 1 && r->key_dim <= MOST_STATE_DIM && r->value_dim <= MOST_STATE_DIM &&
-               r->convolution >= 2 && r->convolution <= MOST_CONVOLUTION;
+               r->key_dim <= MOST_STATE_DIM && r->value_dim <= MOST_STATE_DIM;
     return fine && channels_of(r) <= MOST_WIDTH;
 }
 
@@ -19,10 +22,13 @@ static int is_projection(const outrider_weight *w, int64_t outputs, int64_t inpu
 int fits_recurrent(const local_model *m, const outrider_recurrent *r) {
     int64_t d = m->whole->hidden;
     if (m->whole->shard || !is_array(r, _Alignof(outrider_recurrent)) || !have_sizes(r)) return 0;
-    return is_projection(&r->qkv, channels_of(r), d) && is_projection(&r->z, values_of(r), d) &&
-           is_projection(&r->a, r->value_heads, d) && is_projection(&r->b, r->value_heads, d) &&
-           is_projection(&r->out, d, values_of(r)) && is_float_array(r->taps) && is_float_array(r->decay) &&
-           is_float_array(r->dt_bias) && is_float_array(r->norm);
+    if (!is_projection(&r->qkv, projected_of(r), d) || !is_projection(&r->out, d, values_of(r)) ||
+        !is_float_array(r->taps) || !is_array_or_null(r->taps_bias, sizeof(float)))
+        return 0;
+    if (r->kind == OUTRIDER_SHORT_CONVOLUTION) return 1;
+    return is_projection(&r->z, values_of(r), d) && is_projection(&r->a, r->value_heads, d) &&
+           (r->kind == OUTRIDER_DELTA ? is_projection(&r->b, r->value_heads, d) : is_float_array(r->skip)) &&
+           is_float_array(r->decay) && is_float_array(r->dt_bias) && is_float_array(r->norm);
 }
 
 static int are_states(const outrider_states *s, const outrider_recurrent *r, int64_t layers) {
@@ -34,8 +40,8 @@ static int are_states(const outrider_states *s, const outrider_recurrent *r, int
         !is_array(s->updates, sizeof(void *)))
         return 0;
     for (int64_t i = 0; i < layers; i++)
-        if (!is_float_array(s->state[i]) || !is_float_array(s->inputs[i]) ||
-            (s->pending && !is_float_array(s->updates[i])))
+        if (!is_float_array(s->inputs[i]) || (r->key_dim && !is_float_array(s->state[i])) ||
+            (r->key_dim && s->pending && !is_float_array(s->updates[i])))
             return 0;
     return 1;
 }
@@ -65,7 +71,7 @@ int check_recurrent(const local_model *m, const outrider_cache *cache, const out
     if (!first) return OUTRIDER_OK;
     for (int32_t i = 0; i < b->layers; i++) {
         const outrider_recurrent *r = m->whole->layer[i].recurrent;
-        if (r && !are_states(cache->states, r, ++layers)) return OUTRIDER_BAD_ARGUMENT;
+        if (r && (r->kind != first->kind || !are_states(cache->states, r, ++layers))) return OUTRIDER_BAD_ARGUMENT;
     }
     if (b->spans > cache->states->slots) return OUTRIDER_BAD_ARGUMENT;
     for (int32_t i = 0; i < b->spans; i++) {

@@ -6,6 +6,7 @@
 #include "sample.h"
 
 struct attention_task;
+struct convolution_task;
 struct recurrent_task;
 
 /* A group of 32 activations: what its codes stand for, and what is computed from them once for all outputs. */
@@ -62,10 +63,10 @@ typedef struct {
     void (*merge)(int32_t value_dim, float *result, const float *part);
 
     /* See recurrent_kernels.h and recurrent.h. */
-    void (*convolve)(int64_t width, int32_t count, const float *const *rows, const float *taps, int64_t stride,
-                     float *out);
+    void (*convolve)(int64_t width, const struct convolution_task *task);
     void (*unit)(int64_t width, float *x, float scale);
     void (*recurrent_gates)(int64_t heads, float *a, float *b, const float *decay, const float *bias);
+    void (*time_steps)(int64_t heads, float *a, float *step, const float *decay, const float *bias);
     void (*recur)(const struct recurrent_task *task, float *copies);
     int64_t (*recur_scratch)(int32_t copies, int32_t key_dim); /* floats */
 

@@ -11,6 +11,8 @@ static const outrider_weight *quantised_of(const outrider_layer *l) {
     const outrider_recurrent *r = l->recurrent;
     const outrider_latent *t = l->latent;
     if (t) return is_quantised(&t->kv_a) ? &t->kv_a : t->query_rank ? &t->q_a : &t->q_b;
+    if (r && r->kind == OUTRIDER_SHORT_CONVOLUTION) return &r->qkv;
+    if (r && r->kind == OUTRIDER_MAMBA2) return is_quantised(&r->qkv) ? &r->qkv : is_quantised(&r->z) ? &r->z : &r->a;
     if (r) return is_quantised(&r->qkv) ? &r->qkv : is_quantised(&r->z) ? &r->z : is_quantised(&r->a) ? &r->a : &r->b;
     return is_quantised(&l->q) ? &l->q : is_quantised(&l->k) ? &l->k : &l->v;
 }

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 21 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 22 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -127,22 +127,32 @@ typedef struct {
     const float *weight, *bias;
 } outrider_norm_weights;
 
-/* A recurrent layer (Gated DeltaNet, Yang et al. 2024), in place of a layer's attention. See docs/hybrid.md.
+enum outrider_recurrence {
+    OUTRIDER_DELTA = 0,             /* Gated DeltaNet (Yang et al. 2024) */
+    OUTRIDER_SHORT_CONVOLUTION = 1, /* a gated convolution and no state: one key head of no dimension, one value head */
+    OUTRIDER_MAMBA2 = 2             /* Mamba-2 (Dao and Gu 2024) */
+};
+
+/* A recurrent layer, in place of a layer's attention; all of a model are of one kind. See docs/hybrid.md.
  *
  * The channels of a row are its queries and keys [key_heads, key_dim], and its values [value_heads, value_dim]. Value
  * head h belongs to key head  h / (value_heads / key_heads). */
 typedef struct {
-    outrider_weight qkv;  /* [channels, hidden] */
+    outrider_weight qkv;  /* [channels, hidden]; of a short convolution [3 * channels, hidden]: a factor of the values,
+                             the gate of the output, and the values */
     outrider_weight z;    /* [value_heads * value_dim, hidden]: the gate of the output */
-    outrider_weight a, b; /* [value_heads, hidden]: how much is kept, and how much is written */
+    outrider_weight a, b; /* [value_heads, hidden]: how much is kept, and how much is written; Mamba-2 has no b */
     outrider_weight out;  /* [hidden, value_heads * value_dim] */
     int32_t key_heads, value_heads, key_dim, value_dim;
     int32_t convolution; /* rows that a channel's convolution reads, 2 to 8 */
     int32_t tiled;       /* value head h belongs to key head  h % key_heads  instead */
-    const float *taps;    /* [convolution][channels], the last of them for the row itself */
-    const float *decay;   /* [value_heads]: -exp(A_log) */
-    const float *dt_bias; /* [value_heads] */
-    const float *norm;    /* [value_dim] */
+    int32_t kind, reserved; /* kind: enum outrider_recurrence */
+    const float *taps;      /* [convolution][channels], the last of them for the row itself */
+    const float *taps_bias; /* [channels], or NULL */
+    const float *decay;     /* [value_heads]: -exp(A_log) */
+    const float *dt_bias;   /* [value_heads] */
+    const float *skip;      /* [value_heads], of Mamba-2: times the value, added to the output */
+    const float *norm;      /* [value_dim], of Mamba-2 [value_heads * value_dim] */
 } outrider_recurrent;
 
 /* What a token's own embedding of a layer adds behind the layer's MLP (Gemma 4): x += norm(out (activation(gate x) * e))

@@ -18,6 +18,16 @@ typedef struct {
     int32_t from, to; /* equal, or there is a change */
 } recurrent_step;
 
+/* A row's convolution: times its gate, or without one its silu. */
+struct convolution_task {
+    int32_t count;
+    const float *rows[MOST_CONVOLUTION]; /* [count], from the oldest on */
+    const float *taps;                   /* [count], ``stride`` apart */
+    int64_t stride;
+    const float *bias, *gate; /* or NULL */
+    float *out;
+};
+
 /* One value head of a span: a task. Rows of new ones are ``stride`` floats apart, those of pending ones
  * ``update_stride``. */
 struct recurrent_task {
@@ -31,6 +41,8 @@ struct recurrent_task {
     float *value;                     /* becomes the row's change */
     const float *decay, *write;       /* ``gate_stride`` apart */
     float *out;                       /* ``out_stride`` apart */
+    int forgets;                      /* no change depends on what the state has: Mamba-2, with its ``skip`` */
+    float skip;
     int64_t stride, alike_stride, gate_stride, out_stride;
 };
 
@@ -55,6 +67,16 @@ typedef struct {
 static inline int64_t keys_of(const outrider_recurrent *r) { return (int64_t)r->key_heads * r->key_dim; }
 static inline int64_t values_of(const outrider_recurrent *r) { return (int64_t)r->value_heads * r->value_dim; }
 static inline int64_t channels_of(const outrider_recurrent *r) { return 2 * keys_of(r) + values_of(r); }
+
+/* Outputs of the projection ``qkv``. */
+static inline int64_t projected_of(const outrider_recurrent *r) {
+    return r->kind == OUTRIDER_SHORT_CONVOLUTION ? 3 * values_of(r) : channels_of(r);
+}
+
+/* Numbers of a pending row's update. */
+static inline int64_t update_of(const outrider_recurrent *r) {
+    return r->key_dim ? keys_of(r) + values_of(r) + r->value_heads : 0;
+}
 
 /* The row of the span, by number, that a row follows: -1 for the first. New rows before the mask's are a chain. */
 static inline int32_t parent_of(const outrider_span *s, int32_t pending, int32_t row) {

@@ -6,6 +6,8 @@
  *     memory = decay * S'k        change = (v - memory) * write        out = decay * S'q + (q'k) * change
  *     S      = k change' + decay * S
  *
+ * Mamba-2 has no memory (change = v * write), and adds skip * v to the output.
+ *
  * Sums over the key's dimensions are by fmaf in their order. Each of S's columns is by itself, and so is each row: nothing
  * depends on how rows are cut into passes, nor on which of them may still be dropped.
  */
@@ -35,21 +37,22 @@ static inline void store_lanes(float *p, vec v, int n) {
 
 /* ---- Before the state ------------------------------------------------------------------------------------------- */
 
-static inline __attribute__((always_inline)) void convolve_lanes(int64_t i, int n, int32_t count,
-                                                                 const float *const *rows, const float *taps,
-                                                                 int64_t stride, float *out) {
-    vec one = vec_set(1.0f), zero = vec_set(0), least = vec_set(-88.0f), sum = zero;
-    for (int32_t t = 0; t < count; t++)
-        sum = vec_fma(load_lanes(rows[t] + i, n), load_lanes(taps + t * stride + i, n), sum);
-    store_lanes(out + i, vec_div(sum, vec_add(one, vec_exp(vec_sub(zero, vec_max(least, sum))))), n);
+static inline __attribute__((always_inline)) void convolve_lanes(int64_t i, int n, const struct convolution_task *c) {
+    vec one = vec_set(1.0f), zero = vec_set(0), least = vec_set(-88.0f);
+    vec sum = c->bias ? load_lanes(c->bias + i, n) : zero;
+    for (int32_t t = 0; t < c->count; t++)
+        sum = vec_fma(load_lanes(c->rows[t] + i, n), load_lanes(c->taps + t * c->stride + i, n), sum);
+    if (c->gate)
+        sum = vec_mul(load_lanes(c->gate + i, n), sum);
+    else
+        sum = vec_div(sum, vec_add(one, vec_exp(vec_sub(zero, vec_max(least, sum)))));
+    store_lanes(c->out + i, sum, n);
 }
 
-/* silu of a row's convolution: ``rows`` [count] from the oldest on, taps [count][stride]. */
-static void convolve(int64_t width, int32_t count, const float *const *rows, const float *taps, int64_t stride,
-                     float *out) {
+static void convolve(int64_t width, const struct convolution_task *task) {
     int64_t i = 0;
-    for (; i + LANES <= width; i += LANES) convolve_lanes(i, LANES, count, rows, taps, stride, out);
-    if (i < width) convolve_lanes(i, (int)(width - i), count, rows, taps, stride, out);
+    for (; i + LANES <= width; i += LANES) convolve_lanes(i, LANES, task);
+    if (i < width) convolve_lanes(i, (int)(width - i), task);
 }
 
 /* x * scale / |x|, in place. */
@@ -87,6 +90,16 @@ static void recurrent_gates(int64_t heads, float *a, float *b, const float *deca
     }
 }
 
+/* Of some heads: the step becomes softplus(a + bias), and a exp(decay * step). */
+static void time_steps(int64_t heads, float *a, float *step, const float *decay, const float *bias) {
+    for (int64_t i = 0; i < heads; i += LANES) {
+        int n = heads - i < LANES ? (int)(heads - i) : LANES;
+        vec plus = softplus(vec_add(vec_load_some(a + i, n), vec_load_some(bias + i, n)));
+        vec_store_some(step + i, plus, n);
+        vec_store_some(a + i, vec_exp(vec_mul(vec_load_some(decay + i, n), plus)), n);
+    }
+}
+
 /* ---- The state -------------------------------------------------------------------------------------------------- */
 
 static int64_t recur_scratch(int32_t copies, int32_t key_dim) { return (int64_t)copies * key_dim * STATE_BLOCK; }
@@ -97,12 +110,12 @@ typedef struct {
     int64_t stride;
 } state_columns;
 
-/* What a step does to ``vectors`` vectors of columns; the compiler knows them, ``changes`` and ``reads``. Of the last
- * vector ``n`` lanes are there. */
+/* What a step does to ``vectors`` vectors of columns; the compiler knows them, ``changes``, ``reads`` and ``recalls``: a
+ * row's change depends on its memory. Of the last vector ``n`` lanes are there. */
 static inline __attribute__((always_inline)) void step_columns(const struct recurrent_task *t, const recurrent_step *s,
                                                                state_columns from, state_columns to, int32_t column,
                                                                const int vectors, int n, const int changes,
-                                                               const int reads) {
+                                                               const int reads, const int recalls) {
     vec change[STATE_VECTORS], memory[STATE_VECTORS], out[STATE_VECTORS], decay = vec_set(0);
     const float *old_key = NULL, *key = NULL, *query = NULL;
     if (changes) {
@@ -128,7 +141,7 @@ static inline __attribute__((always_inline)) void step_columns(const struct recu
                 store_lanes(to.at + i * to.stride + v * LANES, state, lanes);
             }
             if (reads) {
-                memory[v] = vec_fma(state, vec_set(key[i]), memory[v]);
+                if (recalls) memory[v] = vec_fma(state, vec_set(key[i]), memory[v]);
                 out[v] = vec_fma(state, vec_set(query[i]), out[v]);
             }
         }
@@ -140,9 +153,10 @@ static inline __attribute__((always_inline)) void step_columns(const struct recu
     for (int v = 0; v < vectors; v++) {
         int lanes = v + 1 < vectors ? LANES : n;
         vec old = load_lanes(value + v * LANES, lanes);
-        vec written = vec_mul(vec_sub(old, vec_mul(own, memory[v])), write);
+        vec written = vec_mul(recalls ? vec_sub(old, vec_mul(own, memory[v])) : old, write);
+        vec read = vec_fma(alike, written, vec_mul(own, out[v]));
         store_lanes(value + v * LANES, written, lanes);
-        store_lanes(result + v * LANES, vec_fma(alike, written, vec_mul(own, out[v])), lanes);
+        store_lanes(result + v * LANES, recalls ? read : vec_fma(vec_set(t->skip), old, read), lanes);
     }
 }
 
@@ -159,32 +173,41 @@ static inline void fetch_columns(const struct recurrent_task *t, const float *st
 
 /* All steps, of ``vectors`` vectors of columns. */
 static inline __attribute__((always_inline)) void recur_columns(const struct recurrent_task *t, float *copies,
-                                                                int32_t column, const int vectors, int n) {
+                                                                int32_t column, const int vectors, int n,
+                                                                const int recalls) {
     for (const recurrent_step *s = t->step; s < t->step + t->num_steps; s++) {
         state_columns from = columns_of(t, copies, s->from, column), to = columns_of(t, copies, s->to, column);
         if (s->update < 0)
-            step_columns(t, s, from, to, column, vectors, n, 0, 1);
+            step_columns(t, s, from, to, column, vectors, n, 0, 1, recalls);
         else if (s->read < 0)
-            step_columns(t, s, from, to, column, vectors, n, 1, 0);
+            step_columns(t, s, from, to, column, vectors, n, 1, 0, recalls);
         else
-            step_columns(t, s, from, to, column, vectors, n, 1, 1);
+            step_columns(t, s, from, to, column, vectors, n, 1, 1, recalls);
     }
 }
 
-static void recur(const struct recurrent_task *t, float *copies) {
+static inline __attribute__((always_inline)) void recur_all(const struct recurrent_task *t, float *copies,
+                                                            const int recalls) {
     int32_t column = 0;
     for (; column + STATE_BLOCK <= t->value_dim; column += STATE_BLOCK) {
         const float *next = column + 2 * STATE_BLOCK <= t->value_dim ? t->state + column + STATE_BLOCK : t->next;
         if (next) fetch_columns(t, next);
-        recur_columns(t, copies, column, STATE_VECTORS, LANES);
+        recur_columns(t, copies, column, STATE_VECTORS, LANES, recalls);
     }
     for (; column < t->value_dim; column += LANES)
-        recur_columns(t, copies, column, 1, t->value_dim - column < LANES ? t->value_dim - column : LANES);
+        recur_columns(t, copies, column, 1, t->value_dim - column < LANES ? t->value_dim - column : LANES, recalls);
+}
+
+static void recur(const struct recurrent_task *t, float *copies) {
+    if (t->forgets)
+        recur_all(t, copies, 0);
+    else
+        recur_all(t, copies, 1);
 }
 
 /* The members of ``kernels`` that this file provides. */
-#define RECURRENT_KERNELS                                                                \
-    .convolve = convolve, .unit = unit, .recurrent_gates = recurrent_gates, .recur = recur, \
-    .recur_scratch = recur_scratch
+#define RECURRENT_KERNELS                                                                                  \
+    .convolve = convolve, .unit = unit, .recurrent_gates = recurrent_gates, .time_steps = time_steps, \
+    .recur = recur, .recur_scratch = recur_scratch
 
 #endif

@@ -30,7 +30,8 @@ enum { UPDATE = KEY_DIM + VALUE_DIM + 1, STATE_SCRATCH = KEY_DIM * 128 };
 
 typedef struct {
     float state[KEY_DIM * VALUE_DIM], updates[OLD_ROWS * UPDATE], rows[NEW_ROWS * ROW], out[NEW_ROWS * VALUE_DIM];
-    float decay[NEW_ROWS], write[NEW_ROWS], alike[NEW_ROWS], convolved[ROW];
+    float decay[NEW_ROWS], write[NEW_ROWS], alike[NEW_ROWS], convolved[ROW], gated[ROW];
+    float steps[NEW_ROWS], more[NEW_ROWS * VALUE_DIM];
 } recurrent_results;
 
 /* What the kernels of recurrent layers make of random numbers, by a state ``seed``. */

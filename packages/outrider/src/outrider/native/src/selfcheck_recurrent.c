@@ -24,7 +24,13 @@ static void mix(const kernels *k, recurrent_results *r, uint32_t *state) {
     fill(bias, NEW_ROWS, state);
     fill(taps, 3 * ROW, state);
     for (int i = 0; i < NEW_ROWS; i++) decay[i] = -0.125f * (float)(i + 1);
-    k->convolve(ROW, 3, window, taps, ROW, r->convolved);
+    struct convolution_task c = {.count = 3, .rows = {window[0], window[1], window[2]}, .taps = taps, .stride = ROW,
+                                 .out = r->convolved};
+    k->convolve(ROW, &c);
+    c.bias = r->updates;
+    c.gate = c.rows[0];
+    c.out = r->gated;
+    k->convolve(ROW, &c);
     k->recurrent_gates(NEW_ROWS, r->decay, r->write, decay, bias);
     for (int i = 0; i < NEW_ROWS; i++) {
         k->unit(KEY_DIM, r->rows + i * ROW, 0.25f);
@@ -43,5 +49,11 @@ void try_recurrent(const kernels *k, uint32_t seed, recurrent_results *r) {
         .old_decay = r->updates + KEY_DIM + VALUE_DIM, .update_stride = UPDATE, .query = r->rows,
         .key = r->rows + KEY_DIM, .value = r->rows + 2 * KEY_DIM, .stride = ROW, .alike = r->alike, .alike_stride = 1,
         .decay = r->decay, .write = r->write, .gate_stride = 1, .out = r->out, .out_stride = VALUE_DIM};
+    k->recur(&task, copies);
+    for (int i = 0; i < NEW_ROWS; i++) r->steps[i] = r->decay[i];
+    k->time_steps(NEW_ROWS, r->steps, r->write, r->updates, r->state);
+    task.forgets = 1;
+    task.skip = 0.75f;
+    task.out = r->more;
     k->recur(&task, copies);
 }

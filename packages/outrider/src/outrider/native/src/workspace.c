@@ -46,7 +46,7 @@ static void take_experts(arena *a, workspace *w, int64_t experts, int64_t rows, 
 }
 
 static void take_recurrent_rows(arena *a, workspace *w, const outrider_recurrent *r, int64_t rows) {
-    w->channels = take(a, rows * channels_of(r), sizeof(float));
+    w->channels = take(a, rows * projected_of(r), sizeof(float));
     w->mixed = take(a, rows * channels_of(r), sizeof(float));
     w->decay = take(a, rows * r->value_heads, sizeof(float));
     w->write = take(a, rows * r->value_heads, sizeof(float));

@@ -95,6 +95,8 @@ class Family:
 
     rename: Mapping[str, str] = field(default_factory=dict)
     """Canonical names of a layer's tensors to the family's own. Several with one name are fused, one after another."""
+    rename_top: Mapping[str, str] = field(default_factory=dict)
+    """The same for the names of tensors outside the layers, without their suffixes."""
     interleaved: bool = False
     """Rotary pairs are adjacent rows of q and k."""
     norm_offset: float = 0.0
@@ -132,7 +134,8 @@ class Family:
     def own_name(self, canonical: str) -> str:
         """The name that the family's files have for ``model.layers.3.mlp.gate_proj.weight``."""
         if not canonical.startswith(("model.layers.", "mtp.layers.")):
-            return canonical
+            stem, _, kind = canonical.rpartition(".")
+            return f"{self.rename_top[stem]}.{kind}" if stem in self.rename_top else canonical
         head, layer, rest = canonical.split(".", 3)[:2], canonical.split(".", 3)[2], canonical.split(".", 3)[3]
         stem, _, kind = rest.rpartition(".")
         for known, own in self.rename.items():

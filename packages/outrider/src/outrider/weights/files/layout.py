@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from outrider.errors import ModelFormatError
-from outrider.models.config import Experts, ModelConfig
+from outrider.models.config import Experts, ModelConfig, RecurrentLayers
 from outrider.models.latent import LatentAttention
 from outrider.weights.files.gemma4 import layer_embedding_shapes, layer_shapes
 
@@ -47,18 +47,24 @@ def _mixer(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]:
     recurrent = config.recurrent
     if recurrent is None or not config.is_recurrent(layer):
         return _attention(config, layer)
-    d, heads, name = config.hidden_size, recurrent.value_heads, "linear_attn."
-    return _norm(config, "input_layernorm") | {
-        f"{name}in_proj_qkv.weight": (recurrent.channels, d),
-        f"{name}in_proj_z.weight": (recurrent.values, d),
-        f"{name}in_proj_b.weight": (heads, d),
-        f"{name}in_proj_a.weight": (heads, d),
-        f"{name}conv1d.weight": (recurrent.channels, recurrent.convolution),
-        f"{name}dt_bias": (heads,),
-        f"{name}decay": (heads,),
-        f"{name}norm.weight": (recurrent.value_dim,),
-        f"{name}out_proj.weight": (d, recurrent.values),
-    }
+    shapes = _norm(config, "input_layernorm") | _recurrent(recurrent, config.hidden_size)
+    return shapes | ({} if config.norms == "before" else _norm(config, "attention_output_norm"))
+
+
+def _recurrent(recurrent: RecurrentLayers, d: int) -> dict[str, tuple[int, ...]]:
+    heads, values, name, bias = recurrent.value_heads, recurrent.values, "linear_attn.", recurrent.projection_bias
+    shapes: dict[str, tuple[int, ...]] = {}
+    for projection, rows in recurrent.projections.items():
+        shapes |= _linear(f"{name}{projection}", rows, d, bias)
+    shapes[f"{name}conv1d.weight"] = (recurrent.channels, recurrent.convolution)
+    if recurrent.convolution_bias:
+        shapes[f"{name}conv1d.bias"] = (recurrent.channels,)
+    if recurrent.kind != "short":
+        shapes |= {f"{name}dt_bias": (heads,), f"{name}decay": (heads,)}
+        shapes[f"{name}norm.weight"] = (values if recurrent.kind == "mamba2" else recurrent.value_dim,)
+    if recurrent.kind == "mamba2":
+        shapes[f"{name}skip"] = (heads,)
+    return shapes | _linear(f"{name}out_proj", d, values, bias)
 
 
 def _norm(config: ModelConfig, name: str) -> dict[str, tuple[int, ...]]:

@@ -112,7 +112,7 @@ def find_parts(
     experts = config.experts.count if config.experts is not None else 0
     for own in {p.tensor for name, p in parts.items() if ".experts." in name and p.first}:
         files[own] = (experts, files[own][0] // experts, *files[own][1:])
-    for own in (own for own in files if own.endswith(".conv1d.weight")):
+    for own in {part.tensor for name, part in parts.items() if name.endswith(".conv1d.weight")}:
         channels, rows = files[own]
         files[own] = channels, 1, rows  # each channel reads its own rows only
     return parts, files

@@ -10,6 +10,7 @@ from outrider.weights.gguf.gemma4 import GEMMA4
 from outrider.weights.gguf.gpt_oss import GPT_OSS
 from outrider.weights.gguf.header import GGUFHeader
 from outrider.weights.gguf.hybrid import HYBRIDS
+from outrider.weights.gguf.lfm2 import LFM2
 from outrider.weights.gguf.names import GGUFFamily, shortest
 from outrider.weights.gguf.routed import ROUTED
 from outrider.weights.gguf.windows import PATTERN, POST_NORMS, read_windows
@@ -130,6 +131,7 @@ GGUF_FAMILIES: dict[str, GGUFFamily] = {
     "gpt-oss": GPT_OSS,
     **HYBRIDS,
     "deepseek2": DEEPSEEK2["v2"],  # or another: see ``family_of_deepseek2``
+    "lfm2": LFM2,
 }
 MIXTRAL = GGUFFamily(family="mixtral", interleaved=True, read=_mixtral, keys=_EXPERTS)
 """Files of the architecture ``llama`` that have experts."""

@@ -7,10 +7,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from outrider.errors import ModelFormatError
+from outrider.utils.json_files import shown
 from outrider.weights.families import Family
 from outrider.weights.gguf.header import GGUFHeader
 
-__all__ = ["GGUFFamily", "Keys", "shortest"]
+__all__ = ["GGUFFamily", "Keys", "number_of_parts", "numbers_by_layer", "shortest"]
 
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"} | {
     "per_layer_token_embd": "model.embed_tokens_per_layer",
@@ -40,7 +44,8 @@ _LAYER = {
     "ffn_down_shexp": "mlp.shared_expert.down_proj",
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
 }
-_NAME = re.compile(r"(?:blk\.(\d+)\.)?((?:nextn\.)?\w+)(?:\.(weight|bias|scale))?")
+_NAME = re.compile(r"(?:blk\.(\d+)\.)?((?:nextn\.|shortconv\.)?\w+)(?:\.(weight|bias|scale))?")
+_MOST_LAYERS = 10_000
 _EXPERT = re.compile(r"\.experts\.\d+\.")
 
 Keys = Callable[[str, GGUFHeader], dict[str, Any]]
@@ -59,6 +64,8 @@ class GGUFFamily:
     """Rotary pairs are adjacent rows of q and k, the order in which llama.cpp converts Llama."""
     tensors: Mapping[str, str] = field(default_factory=dict)
     """Names of a layer's tensors where they are not Llama's."""
+    top: Mapping[str, str] = field(default_factory=dict)
+    """Names of tensors outside the layers where they are not Llama's."""
     whole_names: Mapping[str, str] = field(default_factory=dict)
     """The same for whole names, suffix included."""
     by_layer: tuple[str, ...] = ()
@@ -81,7 +88,7 @@ class GGUFFamily:
             return name
         layer, stem, kind = match.groups()
         if layer is None:
-            known = _TOP.get(stem)
+            known = (_TOP | dict(self.top)).get(stem)
             return name if known is None or kind is None else f"{known}.{kind}"
         whole = stem if kind is None else f"{stem}.{kind}"
         known = self.whole_names.get(whole)
@@ -117,6 +124,24 @@ def _placed(name: str, layer: int, layers: int | None) -> str:
     if layers is None or layer < layers:
         return f"model.layers.{layer}.{name}"
     return name if name.startswith("mtp.") else f"mtp.layers.{layer - layers}.{name}"
+
+
+def numbers_by_layer(header: GGUFHeader, key: str, layers: object) -> list[int]:
+    """A number for each layer, of a list or of one number for all. Raises ``ModelFormatError`` for another length."""
+    said = header.metadata.get(key)
+    if isinstance(layers, int) and isinstance(said, int) and not isinstance(said, bool) and 0 < layers <= _MOST_LAYERS:
+        return [said] * layers
+    if not isinstance(said, list | np.ndarray) or len(said) != layers:
+        raise ModelFormatError(f"{key}={shown(said)} is no number for each of {shown(layers)} layers")
+    return [int(number) for number in said]
+
+
+def number_of_parts(numbers: list[int], key: str) -> int:
+    """The number that the layers with such a part share; others have 0."""
+    found = set(numbers) - {0}
+    if len(found) != 1:
+        raise ModelFormatError(f"{key}={shown(numbers)}: one number is supported beside 0")
+    return found.pop()
 
 
 def shortest(value: Any) -> Any:

@@ -94,7 +94,7 @@ def family_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
     Files have the gate of a shared expert with and without it.
     """
-    if name.endswith(".conv1d.weight") and len(shape) == 2:
+    if name.endswith((".conv1d.weight", ".conv.conv.weight")) and len(shape) == 2:
         return shape[0], 1, shape[1]
     if name.endswith((".k_b_proj.weight", ".v_b_proj.weight")) and len(shape) == 3:
         return shape[0] * shape[1], shape[2]

@@ -1,0 +1,96 @@
+"""Small models with short convolutions or Mamba-2: transformers' folders, and GGUF files as llama.cpp's converter
+writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tests.weights.files import SCORES, TOKEN_TYPES, VOCABULARY, add_keys
+
+_DIMS: dict[str, Any] = {
+    **{"vocab_size": len(VOCABULARY), "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128},
+    **{"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None},
+}
+_KINDS = {"layer_types": ["conv", "full_attention", "conv", "conv"]}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "lfm2": ("Lfm2", _KINDS | {"block_auto_adjust_ff_dim": False}),
+}
+"""By llama.cpp's architecture: the class of transformers, and its options beyond ``_DIMS``."""
+MORE: dict[str, tuple[str, dict[str, Any]]] = {
+    "lfm2 with biases": ("Lfm2", {"full_attn_idxs": [1, 3], "conv_bias": True, "conv_L_cache": 4, "block_ff_dim": 160}),
+}
+"""Options that GGUF files do not have."""
+_HEADER: dict[str, dict[str, Any]] = {
+    "lfm2": {"attention.head_count_kv": [0, 2, 0, 0], "shortconv.l_cache": 3, "rope.freq_base": 1e6},
+}
+
+
+def build(case: str) -> Any:
+    """A model of transformers in float32, of which every part counts."""
+    kind, options = (CASES | MORE)[case]
+    config = getattr(transformers, f"{kind}Config")(**_DIMS | options)
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    for name, parameter in model.named_parameters():
+        noise = torch.randn_like(parameter)
+        if parameter.dim() > 1:
+            parameter.data = noise * (8.0 if "embed" in name else 0.9) / parameter.shape[-1] ** 0.5
+        else:
+            parameter.data = (1.0 if "norm" in name else 0.0) + 0.3 * noise
+    return model
+
+
+def save(model: Any, folder: Path) -> dict[str, Tensor]:
+    """Save a model; returns the tensors by their names."""
+    model.save_pretrained(folder)
+    return load_file(folder / "model.safetensors")
+
+
+def converted(arch: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """As llama.cpp's converter writes the tensors of a saved model."""
+    names = gguf.get_tensor_name_map(next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == arch), 4)
+    out: dict[str, Tensor] = {}
+    for own, tensor in tensors.items():
+        found = names.get_name(own, try_suffixes=(".weight", ".bias"))
+        assert found is not None, own
+        out[found] = tensor.squeeze(1) if ".conv" in own and tensor.dim() == 3 else tensor
+    return out
+
+
+def write_gguf(
+    path: Path, arch: str, tensors: Mapping[str, Tensor], changes: Mapping[str, Any] | None = None, kind: str = "F32"
+) -> None:
+    """A GGUF file of converted tensors. ``changes``: keys to add or (None) to leave out; ``kind``: of the matrices."""
+    header: dict[str, Any] = {
+        **{"context_length": 128, "embedding_length": 64, "feed_forward_length": 96, "block_count": 4},
+        **{"attention.head_count": 4, "attention.layer_norm_rms_epsilon": 1e-5, "vocab_size": len(VOCABULARY)},
+        **{"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": SCORES, "tokenizer.ggml.tokens": VOCABULARY},
+        **{
+            "tokenizer.ggml.token_type": TOKEN_TYPES,
+            "tokenizer.ggml.bos_token_id": 1,
+            "tokenizer.ggml.eos_token_id": 2,
+        },
+    }
+    writer = gguf.GGUFWriter(path, arch)
+    add_keys(writer, arch, header | _HEADER[arch] | dict(changes or {}))
+    for name, tensor in tensors.items():
+        values = tensor.float().contiguous().numpy()
+        if kind != "F32" and values.ndim > 1 and values.shape[-1] % 32 == 0:
+            quantised = gguf.quantize(values, gguf.GGMLQuantizationType[kind])
+            writer.add_tensor(name, quantised, raw_dtype=gguf.GGMLQuantizationType[kind])
+        else:
+            writer.add_tensor(name, np.ascontiguousarray(values))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
