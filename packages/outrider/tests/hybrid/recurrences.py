@@ -51,7 +51,8 @@ def _convolved(r: RecurrentLayers, w: Mapping[str, Doubles], own: str, x: Double
 
 
 def _silu(x: Doubles) -> Doubles:
-    return x / (1 + np.exp(-x))
+    made: Doubles = x / (1 + np.exp(-x))
+    return made
 
 
 def short_convolution(c: ModelConfig, w: Mapping[str, Doubles], name: str, x: Doubles) -> Doubles:

@@ -41,7 +41,8 @@ CASES: dict[str, tuple[str, str, str, list[tuple[str, Any]]]] = {
 
 
 def parsed(text: str, cuts: list[int], **options: Any) -> Answer:
-    parser = HarmonyParser(**{"prompt": "<|end|>" + OPEN, "tools": True} | options)
+    given: dict[str, Any] = {"prompt": "<|end|>" + OPEN, "tools": True} | options
+    parser = HarmonyParser(**given)
     places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
     for start, stop in itertools.pairwise(places):
         parser.push(text[start:stop])
