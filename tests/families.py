@@ -195,11 +195,14 @@ def config_of(member: str) -> ModelConfig:
     return parse_config(getattr(transformers, f"{kind}Config")(**(_DIMS | own)).to_dict())
 
 
-def build(member: str) -> Any:
-    """A model of transformers, in float32, whose every part counts: as initialised, biases and norms would not."""
+def build(member: str, **own: Any) -> Any:
+    """A model of transformers, in float32, whose every part counts: as initialised, biases and norms would not.
+
+    ``own``: of the configuration, beyond the member's.
+    """
     kind, changes = MEMBERS[member]
     model_class = getattr(transformers, f"{kind.removesuffix('Text')}ForCausalLM")
-    config = getattr(transformers, f"{kind}Config")(**(_DIMS | changes))
+    config = getattr(transformers, f"{kind}Config")(**(_DIMS | changes | own))
     config._attn_implementation = "eager"
     torch.manual_seed(0)
     model = model_class(config).eval()

@@ -17,7 +17,7 @@ _BETA, _LENGTH = "llama_4_scaling_beta", "original_max_position_embeddings"
 
 def _read(raw: Raw) -> dict[str, Any]:
     rope = raw.get("rope_scaling") or raw["rope_parameters"]
-    if _BETA not in rope:
+    if not isinstance(rope, dict) or _BETA not in rope:
         raise ModelFormatError(f"there is no {_BETA} in its rotary scaling: use model_type mistral for 0")
     if rope[_BETA] == 0:
         return {}

@@ -109,6 +109,7 @@ GLM4_MOE = Family(
     only={"hidden_act": SILU},
     partial=True,
     rename=_SHARED,
+    has_draft_head=True,
 )
 
 
