@@ -174,6 +174,16 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
         _DEEPSEEK
         | {"n_shared_experts": 2, "routed_scaling_factor": 1.2, "norm_topk_prob": True, "n_group": 1, "topk_group": 1},
     ),
+    "ernie4-5-moe": (
+        "Ernie4_5_Moe",
+        {
+            "moe_num_experts": 6,
+            "moe_k": 3,
+            "moe_intermediate_size": 40,
+            "moe_norm_min": 0.5,
+            "num_hidden_layers": 3,
+        },
+    ),
     "gpt-oss": (
         "GptOss",
         {

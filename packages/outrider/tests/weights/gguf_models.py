@@ -162,6 +162,13 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         _DEEPSEEK[0] | {"num_key_value_heads": 4, "sliding_window": None},
         _DEEPSEEK[1] | {"attention.head_count_kv": 4},
     ),
+    "ernie4_5-moe": (
+        "ernie4_5_moe",
+        {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 24, "num_hidden_layers": 3, "rope_theta": 5e5},
+        _COUNTS
+        | {"expert_shared_count": 2, "expert_shared_feed_forward_length": 48, "interleave_moe_layer_step": 1}
+        | {"leading_dense_block_count": 1, "rope.freq_base": 5e5},
+    ),
 }
 """By name: the family, what its config.json says, and what its header says."""
 
@@ -210,6 +217,8 @@ def converted(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if "gemma" in arch and own.endswith("norm.weight"):
             tensor = (tensor.float() + 1).bfloat16()
         own = own.replace("e_score_correction_bias", "e_score_correction.bias")
+        if "layers.2.mlp.moe_statics" in own:  # as tools that quantise a converted file write it
+            tensor = tensor.reshape(-1)
         if own.endswith("block_sparse_moe.input_linear.weight"):  # Granite's: gates and ups, one behind the other
             block = f"blk.{own.split('.')[2]}.ffn_"
             out |= {f"{block}{x}_exps.weight": half for x, half in zip(("gate", "up"), tensor.chunk(2, 1), strict=True)}

@@ -56,6 +56,7 @@ OF_KEYS: Mapping[str, Any] = {
     "hidden_activation": "relu",
     "mlp_bias": True,
     "attention_bias": True,
+    "use_bias": True,
     "topk_method": "x",
     "rope_interleave": False,
     "clip_qkv": 0.01,

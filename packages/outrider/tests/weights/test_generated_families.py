@@ -85,6 +85,12 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "norm_topk_prob": st.booleans(),
     "swiglu_alpha": st.sampled_from([0.5, 1.702]),
     "swiglu_limit": st.sampled_from([0.1, 7.0]),
+    "moe_k": st.sampled_from([1, 3, 9]),
+    "moe_num_shared_experts": st.sampled_from([0, 2]),
+    "moe_layer_start_index": st.sampled_from([0, 1]),
+    "moe_layer_end_index": st.sampled_from([-1, 0, 1]),
+    "moe_layer_interval": st.sampled_from([1, 2]),
+    "moe_norm_min": st.sampled_from([1e-12, 0.6]),
     "decoder_sparse_step": st.sampled_from([1, 2, 3]),
     "mlp_only_layers": st.sampled_from([None, [], [0]]),
     "eos_token_id": st.sampled_from([None, 3, [3, 4]]),
@@ -108,6 +114,8 @@ def small(family: str) -> dict[str, Any]:
     if family in ("glm4_moe", "dots1"):
         raw |= {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1}
         raw |= {"first_k_dense_replace": 1}
+    if family == "ernie4_5_moe":
+        raw |= {"moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 24, "moe_num_shared_experts": 1}
     if family == "gemma4_text":
         raw |= {
             "global_head_dim": 16,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outrider.weights.families.base import Family
 from outrider.weights.families.deepseek import DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE
-from outrider.weights.families.ernie4_5 import ERNIE4_5
+from outrider.weights.families.ernie4_5 import ERNIE4_5, ERNIE4_5_MOE
 from outrider.weights.families.exaone4 import EXAONE4
 from outrider.weights.families.gemma import GEMMA, GEMMA2, GEMMA3
 from outrider.weights.families.gemma4 import GEMMA4
@@ -33,7 +33,7 @@ FAMILIES: dict[str, Family] = {
         *(LLAMA, MISTRAL, QWEN2, QWEN3, PHI3, GRANITE, SMOLLM3, OLMO2, OLMO3, STARCODER2, GLM, GLM4),
         *(SEED_OSS, ERNIE4_5, EXAONE4, HUNYUAN, MINISTRAL3),
         *(GEMMA, GEMMA2, GEMMA3, GEMMA4, MIXTRAL, QWEN3_MOE, QWEN2_MOE, OLMOE, GRANITE_MOE, MINIMAX_M2, GLM4_MOE),
-        *(DOTS1, GPT_OSS, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE, LFM2),
+        *(DOTS1, ERNIE4_5_MOE, GPT_OSS, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE, LFM2),
         *(DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE),
     )
 }

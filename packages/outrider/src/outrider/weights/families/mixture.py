@@ -13,11 +13,18 @@ from outrider.weights.values import positive_integer
 __all__ = ["MIXTRAL", "QWEN3_MOE", "count_key", "experts_of", "write_plain"]
 
 
-def experts_of(raw: Raw, count: str, size: str, normalised: bool, layers: tuple[bool, ...] = ()) -> Experts:
+def experts_of(
+    raw: Raw,
+    count: str,
+    size: str,
+    normalised: bool,
+    layers: tuple[bool, ...] = (),
+    used_key: str = "num_experts_per_tok",
+) -> Experts:
     """Experts whose number and size are under the keys ``count`` and ``size``, with a plain router."""
-    found, used = positive_integer(raw, count), positive_integer(raw, "num_experts_per_tok")
+    found, used = positive_integer(raw, count), positive_integer(raw, used_key)
     if used > found:
-        raise ModelFormatError(f"num_experts_per_tok={used} is more than {count}={found}: download the model again")
+        raise ModelFormatError(f"{used_key}={used} is more than {count}={found}: download the model again")
     return Experts(count=found, used=used, size=positive_integer(raw, size), normalised=normalised, layers=layers)
 
 

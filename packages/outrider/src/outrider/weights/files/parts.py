@@ -115,6 +115,8 @@ def find_parts(
     for own in {part.tensor for name, part in parts.items() if name.endswith(".conv1d.weight")}:
         channels, rows = files[own]
         files[own] = channels, 1, rows  # each channel reads its own rows only
+    for own in (own for own in files if own.endswith(".moe_statics.e_score_correction_bias")):
+        files[own] = 1, *files[own]
     return parts, files
 
 

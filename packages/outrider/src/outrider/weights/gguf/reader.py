@@ -92,12 +92,14 @@ def family_names(
 def family_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape that the family's own files have, of a tensor from which llama.cpp's converter takes a dimension of 1.
 
-    Files have the gate of a shared expert with and without it.
+    Files have the gate of a shared expert, and ERNIE's bias of scores, with and without it.
     """
     if name.endswith((".conv1d.weight", ".conv.conv.weight")) and len(shape) == 2:
         return shape[0], 1, shape[1]
     if name.endswith((".k_b_proj.weight", ".v_b_proj.weight")) and len(shape) == 3:
         return shape[0] * shape[1], shape[2]
+    if name.endswith(".e_score_correction_bias"):
+        return shape[-1:] if shape[0] == 1 else shape
     return (1, *shape) if name.endswith(".shared_expert_gate.weight") and len(shape) == 1 else shape
 
 

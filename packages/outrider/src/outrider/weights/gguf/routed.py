@@ -89,6 +89,21 @@ def _deepseek(arch: str, header: GGUFHeader) -> dict[str, Any]:
     }
 
 
+def _ernie(arch: str, header: GGUFHeader) -> dict[str, Any]:
+    """The size of the expert of all tokens is its tensor's: converters compute it from the number of key heads."""
+    get, size = header.scalar, _size(arch, header)
+    stored = (tensor.shape for name, tensor in header.tensors.items() if name.endswith("ffn_gate_shexp.weight"))
+    shared = next(stored, (0,))[0] if get(f"{arch}.expert_shared_feed_forward_length", 0) else 0
+    return {
+        "moe_num_experts": get(f"{arch}.expert_count"),
+        "moe_k": get(f"{arch}.expert_used_count"),
+        "moe_intermediate_size": size,
+        "moe_num_shared_experts": shared // size if isinstance(size, int) and size else 0,
+        "moe_layer_start_index": get(f"{arch}.leading_dense_block_count", 0),
+        "moe_layer_interval": get(f"{arch}.interleave_moe_layer_step"),
+    }
+
+
 def _glm4moe(arch: str, header: GGUFHeader) -> dict[str, Any]:
     own = {
         "attention_bias": "blk.0.attn_q.bias" in header.tensors,
@@ -122,5 +137,15 @@ ROUTED: Mapping[str, GGUFFamily] = {
         partial=True,
     ),
     "dots1": GGUFFamily(family="dots1", read=_deepseek, keys=(*_COUNTS, *_DEEPSEEK), whole_names=_SCORE_BIAS),
+    "ernie4_5-moe": GGUFFamily(
+        family="ernie4_5_moe",
+        interleaved=True,
+        read=_ernie,
+        keys=(
+            *(*_COUNTS, "expert_shared_count", "expert_shared_feed_forward_length", "leading_dense_block_count"),
+            "interleave_moe_layer_step",
+        ),
+        whole_names=_SCORE_BIAS,
+    ),
 }
 """By architecture."""
