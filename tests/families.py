@@ -184,6 +184,10 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
             "num_hidden_layers": 3,
         },
     ),
+    "hunyuan-moe": (
+        "HunYuanMoEV1",
+        {"head_dim": 16, "num_experts": 6, "moe_topk": [3, 3], "rope_parameters": _ALPHA},
+    ),
     "gpt-oss": (
         "GptOss",
         {

@@ -169,6 +169,13 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         | {"expert_shared_count": 2, "expert_shared_feed_forward_length": 48, "interleave_moe_layer_step": 1}
         | {"leading_dense_block_count": 1, "rope.freq_base": 5e5},
     ),
+    "hunyuan-moe": (
+        "hunyuan_v1_moe",
+        {"num_experts": 4, "moe_topk": 2, "rope_theta": 3e5},
+        _COUNTS
+        | {"expert_feed_forward_length": 48, "expert_shared_count": 1, "expert_shared_feed_forward_length": 48}
+        | {"rope.freq_base": 3e5},
+    ),
 }
 """By name: the family, what its config.json says, and what its header says."""
 

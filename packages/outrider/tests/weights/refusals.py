@@ -129,6 +129,7 @@ OTHERS: tuple[Refusal, ...] = (
     _config("smolvlm", quantization_config={"quant_method": "gptq", "bits": 4}),
     # Sizes and other numbers
     _config("glm4_moe", n_group=3),
+    _config("hunyuan_v1_moe", moe_topk=[2, 1]),
     _config("llama", hidden_size="many"),
     _config("llama", num_key_value_heads=3),
     _config("llama", head_dim=7),

@@ -86,6 +86,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "swiglu_alpha": st.sampled_from([0.5, 1.702]),
     "swiglu_limit": st.sampled_from([0.1, 7.0]),
     "moe_k": st.sampled_from([1, 3, 9]),
+    "moe_topk": st.sampled_from([1, 3, [2, 2], [1, 2], [1]]),
     "moe_num_shared_experts": st.sampled_from([0, 2]),
     "moe_layer_start_index": st.sampled_from([0, 1]),
     "moe_layer_end_index": st.sampled_from([-1, 0, 1]),
@@ -114,6 +115,8 @@ def small(family: str) -> dict[str, Any]:
     if family in ("glm4_moe", "dots1"):
         raw |= {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1}
         raw |= {"first_k_dense_replace": 1}
+    if family == "hunyuan_v1_moe":
+        raw |= {"num_experts": 5, "moe_topk": 2}
     if family == "ernie4_5_moe":
         raw |= {"moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 24, "moe_num_shared_experts": 1}
     if family == "gemma4_text":

@@ -75,6 +75,7 @@ _OWN: dict[str, dict[str, Any]] = {
     **{family: {"num_local_experts": 5, "num_experts_per_tok": 2} for family in ("granitemoe", "minimax_m2")},
     **dict.fromkeys(("glm4_moe", "dots1"), _ROUTED),
     "ernie4_5_moe": {"moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 24},
+    "hunyuan_v1_moe": {"num_experts": 5, "moe_topk": 2},
     "gpt_oss": {"num_local_experts": 5, "num_experts_per_tok": 2},
     "qwen3_moe": {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
 }

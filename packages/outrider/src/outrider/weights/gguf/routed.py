@@ -104,6 +104,14 @@ def _ernie(arch: str, header: GGUFHeader) -> dict[str, Any]:
     }
 
 
+def _hunyuan(arch: str, header: GGUFHeader) -> dict[str, Any]:
+    """Experts and the expert of all tokens have the size of an MLP, whatever other keys say."""
+    return {
+        "num_experts": header.scalar(f"{arch}.expert_count"),
+        "moe_topk": header.scalar(f"{arch}.expert_used_count"),
+    }
+
+
 def _glm4moe(arch: str, header: GGUFHeader) -> dict[str, Any]:
     own = {
         "attention_bias": "blk.0.attn_q.bias" in header.tensors,
@@ -146,6 +154,12 @@ ROUTED: Mapping[str, GGUFFamily] = {
             "interleave_moe_layer_step",
         ),
         whole_names=_SCORE_BIAS,
+    ),
+    "hunyuan-moe": GGUFFamily(
+        family="hunyuan_v1_moe",
+        read=_hunyuan,
+        keys=(*_COUNTS, "expert_shared_count", "expert_shared_feed_forward_length"),
+        tensors={"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
     ),
 }
 """By architecture."""
