@@ -44,6 +44,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Glm4MoeLite",
         {"mlp_layer_types": ["dense", "sparse", "sparse"], "rms_norm_eps": 1e-5, "n_group": 1, "topk_group": 1},
     ),
+    "mistral4": (
+        "Mistral4",
+        {
+            **{"first_k_dense_replace": 1, "n_group": 1, "topk_group": 1},
+            "rope_parameters": _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3},
+        },
+    ),
 }
 """By family: the class of transformers, and its options beyond ``_DIMS``."""
 
@@ -100,13 +107,16 @@ def converted(tensors: Mapping[str, Tensor], *, older: bool = False) -> dict[str
 
     ``older``: with the rows for keys and values in one matrix.
     """
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.DEEPSEEK2, 4)
+    stacks = any(name.endswith("experts.gate_up_proj") for name in tensors)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MISTRAL4 if stacks else gguf.MODEL_ARCH.DEEPSEEK2, 4)
     out: dict[str, Tensor] = {}
     stacked: dict[str, list[Tensor]] = {}
     for name, tensor in sorted(tensors.items(), key=lambda item: [len(item[0]), item[0]]):
         own = name.removeprefix("model.layers.3.").removesuffix(".weight")
         if name.startswith("model.layers.3.") and (own in _HEAD or own in ("embed_tokens", "shared_head.head")):
             out |= {f"blk.3.nextn.{_HEAD[own]}.weight": tensor} if own in _HEAD else {}
+        elif name.endswith(("experts.gate_up_proj", "experts.down_proj")):  # stacked in the folder too
+            out[_gguf_name(names, name) + ".weight"] = tensor
         elif ".experts." in name:
             before, _, after = name.partition(".experts.")
             stacked.setdefault(f"{before}.experts.{after.partition('.')[2]}", []).append(tensor)
@@ -145,7 +155,7 @@ def write_gguf(
         **{"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 32, "expert_shared_count": 2},
         **{"expert_weights_scale": 1.5, "expert_weights_norm": None if family == "deepseek_v2" else True},
         **{"expert_group_count": options["n_group"], "expert_group_used_count": options["topk_group"]},
-        **{"expert_gating_func": 1 if family == "deepseek_v2" else 2, "rope.freq_base": 1e4},
+        **{"expert_gating_func": 1 if family in ("deepseek_v2", "mistral4") else 2, "rope.freq_base": 1e4},
         **{"nextn_predict_layers": heads or None, "tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": SCORES},
         **{"tokenizer.ggml.tokens": VOCABULARY, "tokenizer.ggml.token_type": TOKEN_TYPES},
         **{"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2},
@@ -153,8 +163,11 @@ def write_gguf(
     if "rope_parameters" in options:
         header |= {"rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 32}
         header["rope.scaling.yarn_log_multiplier"] = 0.1 * options["rope_parameters"]["mscale_all_dim"]
-    writer = gguf.GGUFWriter(path, "deepseek2")
-    add_keys(writer, "deepseek2", header | dict(changes or {}))
+    if family == "mistral4":
+        header |= {"attention.temperature_scale": 0.3, "attention.temperature_length": 32}
+    arch = "mistral4" if family == "mistral4" else "deepseek2"
+    writer = gguf.GGUFWriter(path, arch)
+    add_keys(writer, arch, header | dict(changes or {}))
     for name, tensor in tensors.items():
         values = tensor.float().contiguous().numpy()
         if kind != "F32" and values.ndim > 1 and values.shape[-1] % 32 == 0:

@@ -190,6 +190,7 @@ OTHERS: tuple[Refusal, ...] = (
     _config("deepseek_v3", n_group=4),
     _config("deepseek_v3", num_experts_per_tok=9),
     _config("glm4_moe_lite", mlp_layer_types=["dense"]),
+    _config("mistral4", rope_parameters=YARN),
     _config("lfm2", layer_types=["conv"]),
     _config("lfm2", layer_types=["conv"] * 2),
     _config("lfm2", conv_L_cache=1),

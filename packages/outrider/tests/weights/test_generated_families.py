@@ -131,7 +131,7 @@ def small(family: str) -> dict[str, Any]:
         raw |= {"linear_value_head_dim": 8, "layer_types": ["linear_attention", "full_attention"]}
         if family != "qwen3_5_text":
             raw |= {"num_experts": 5, "num_experts_per_tok": 2, "shared_expert_intermediate_size": 16}
-    if family in ("deepseek_v2", "deepseek_v3", "glm4_moe_lite"):
+    if family in ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4"):
         raw |= {"num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8}
         raw |= {"qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 6, "num_experts_per_tok": 2}
         raw |= {"n_group": 3, "topk_group": 2, "first_k_dense_replace": 1, "moe_intermediate_size": 24}

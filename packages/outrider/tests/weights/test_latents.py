@@ -24,6 +24,7 @@ from tests import small_models
 from tests.weights.latents import CASES, build, converted, save, write_gguf
 
 needs_library = pytest.mark.skipif(library() is None, reason="no native library")
+_FACTORS = ("attention.temperature_scale", "attention.temperature_length")
 every_family = pytest.mark.parametrize("family", CASES)
 
 
@@ -33,14 +34,15 @@ def numbers(stored: StoredTensor) -> Any:
 
 @every_family
 def test_a_folder_is_read_by_canonical_names(family: str, tmp_path: Path) -> None:
-    own = save(build(family), tmp_path, head=True)
+    heads = int(family != "mistral4")
+    own = save(build(family), tmp_path, head=bool(heads))
     checkpoint = open_checkpoint(tmp_path)
     config, found = checkpoint.config, checkpoint.stored
     assert (config.num_kv_heads, config.head_dim, config.rope_dim, config.value_dim) == (1, 40, 8, 32)
     assert [config.is_sparse(layer) for layer in range(3)] == [False, True, True]
-    assert config.mtp_layers == 1
+    assert config.mtp_layers == heads
     assert parse_config(to_hf_config(config)) == replace(config, mtp_layers=0)
-    for ours, theirs in (("model.layers.1.", "model.layers.1."), ("mtp.layers.0.", "model.layers.3.")):
+    for ours, theirs in (("model.layers.1.", "model.layers.1."), ("mtp.layers.0.", "model.layers.3."))[: 1 + heads]:
         both = own[f"{theirs}self_attn.kv_b_proj.weight"].unflatten(0, (4, 40))
         keys = numbers(found[f"{ours}self_attn.k_b_proj.weight"]).reshape(4, 32, 24)
         assert np.array_equal(keys, both[:, :24].transpose(1, 2))
@@ -48,14 +50,16 @@ def test_a_folder_is_read_by_canonical_names(family: str, tmp_path: Path) -> Non
         latents = own[f"{theirs}self_attn.kv_a_proj_with_mqa.weight"]
         turned = torch.cat([latents[:32], latents[32::2], latents[33::2]])
         assert np.array_equal(numbers(found[f"{ours}self_attn.kv_a_proj_with_mqa.weight"]), turned)
-    for name, place in (("fc", "eh_proj"), ("pre_fc_norm_embedding", "enorm"), ("norm", "shared_head.norm")):
+    for name, place in (("fc", "eh_proj"), ("pre_fc_norm_embedding", "enorm"), ("norm", "shared_head.norm"))[
+        : 3 * heads
+    ]:
         assert np.array_equal(numbers(found[f"mtp.{name}.weight"]), own[f"model.layers.3.{place}.weight"])
 
 
 @every_family
 @pytest.mark.parametrize("older", [False, True], ids=["newer", "older"])
 def test_a_gguf_file_holds_the_tensors_of_the_folder(family: str, older: bool, tmp_path: Path) -> None:
-    own = save(build(family), tmp_path, head=True)
+    own = save(build(family), tmp_path, head=family != "mistral4")
     write_gguf(tmp_path / "m.gguf", family, converted(own, older=older))
     ours, theirs = open_gguf(tmp_path / "m.gguf"), open_checkpoint(tmp_path)
     assert ours.config.latent is not None
@@ -170,6 +174,27 @@ def test_a_gguf_file_that_contradicts_itself_is_refused(changes: dict[str, Any],
     write_gguf(tmp_path / "m.gguf", "deepseek_v3", tensors, changes)
     with pytest.raises(ModelFormatError, match=message):
         open_gguf(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"expert_gating_func": 2}, "expert_gating_func=2 is not supported: only 1 is"),
+        ({"attention.temperature_scale": -0.1}, "llama_4_scaling_beta=-0.1.* is not"),
+    ],
+)
+def test_a_mistral4_file_of_another_kind_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", "mistral4", converted(save(build("mistral4"), tmp_path)), changes)
+    with pytest.raises(ModelFormatError, match=message):
+        open_gguf(tmp_path / "m.gguf")
+
+
+def test_without_its_factors_on_queries_a_file_has_the_context_where_they_are_one(tmp_path: Path) -> None:
+    """As llama.cpp's converter writes files of Mistral 4."""
+    tensors = converted(save(build("mistral4"), tmp_path))
+    write_gguf(tmp_path / "m.gguf", "mistral4", tensors, dict.fromkeys(_FACTORS))
+    config = open_gguf(tmp_path / "m.gguf").config
+    assert (config.max_seq_len, config.query_temperature) == (32, None)
 
 
 def test_torch_refuses_what_it_does_not_compute(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ _LATENT: dict[str, Any] = {
     **{"v_head_dim": 16, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
     **{"n_group": 3, "topk_group": 2, "n_shared_experts": 1, "first_k_dense_replace": 1},
 }
+_LENGTH = {"original_max_position_embeddings": 8}
 _ROUTED: dict[str, Any] = {
     **{"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1},
     **{"first_k_dense_replace": 1},
@@ -68,6 +69,8 @@ _OWN: dict[str, dict[str, Any]] = {
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     **dict.fromkeys(("qwen3_next", "qwen3_5_moe_text"), _DELTA | _EXPERTS),
     **{"deepseek_v3": _LATENT, "glm4_moe_lite": _LATENT},
+    "mistral4": _LATENT
+    | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "llama_4_scaling_beta": 0.5, **_LENGTH}},
     "deepseek_v2": _LATENT | {"topk_method": "group_limited_greedy"},
     "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2},
     "qwen2_moe": _EXPERTS,

@@ -82,7 +82,11 @@ class NativeLayers:
 
     def _attention(self, name: str, like: int) -> dict[str, Any]:
         c, parts, table = self._config, self._packer, self._tables[kind_of(self._config, like)]
-        common = {"rotations": None if table is None else table.ctypes.data, "window": c.window(like) or 0}
+        common = {
+            "rotations": None if table is None else table.ctypes.data,
+            "window": c.window(like) or 0,
+            "query_scales": None if self._query_scales is None else self._query_scales.ctypes.data,
+        }
         if c.latent is not None:
             struct = latent_struct(c.latent, name, parts.matrix, parts.vector)
             self.held.append(struct)
@@ -95,7 +99,6 @@ class NativeLayers:
             "out": parts.matrix(name + "o_proj").struct,
             "whole_qk_norm": c.whole_qk_norm,
             "rotated_qk_norm": c.rotated_qk_norm,
-            "query_scales": None if self._query_scales is None else self._query_scales.ctypes.data,
             "gated": c.gated_attention,
             "sinks": parts.own_heads(name + "sinks").ctypes.data if c.attention_sinks else None,
             **norms,

@@ -58,8 +58,9 @@ static void split_queries(forward_ctx *f, const outrider_layer *l, int64_t first
             float *from = f->work.query_parts + (r * m->heads + h) * query_of(t);
             float *to = f->work.q + (r * m->heads + h) * m->head_dim + t->rank;
             activations part = some_rows(&all, h * rows + r, 1);
-            memcpy(f->work.plain + (h * rows + r) * t->plain, from, (size_t)t->plain * sizeof(float));
             f->k->rotate(t->rotated, from + t->plain, rotation_of(f, l, r), NULL, 0);
+            if (l->query_scales) scale_row(query_of(t), from, l->query_scales[f->batch.asked->positions[r]]);
+            memcpy(f->work.plain + (h * rows + r) * t->plain, from, (size_t)t->plain * sizeof(float));
             memcpy(to, from + t->plain, (size_t)t->rotated * sizeof(float));
             if (is_quantised(&t->k_b)) f->k->quantise(&part, 0, 1);
         }
@@ -152,7 +153,8 @@ int fits_latent(const local_model *local, const outrider_layer *l) {
     const outrider_model *m = local->whole;
     const outrider_latent *t = l->latent, *all = find_latent(m);
     if (!is_array(t, _Alignof(outrider_latent)) || !is_array(all, _Alignof(outrider_latent)) || m->shard ||
-        l->embedding_norm || l->gated || l->sinks || l->window < 0 || !is_array_or_null(l->rotations, sizeof(float)))
+        l->embedding_norm || l->gated || l->sinks || l->window < 0 || !is_array_or_null(l->rotations, sizeof(float)) ||
+        !is_array_or_null(l->query_scales, sizeof(float)))
         return 0;
     if (!have_sizes(m, t) || t->query_rank != all->query_rank || t->rank != all->rank || t->plain != all->plain ||
         t->value_dim != all->value_dim)

@@ -21,10 +21,20 @@ from outrider.weights.families.latent import (
 )
 from outrider.weights.values import positive, positive_integer
 
-__all__ = ["DEEPSEEK_V2", "DEEPSEEK_V3", "GLM4_MOE_LITE"]
+__all__ = [
+    "DEEPSEEK_V2",
+    "DEEPSEEK_V3",
+    "EXPERT_KEYS",
+    "EXPERT_NAMES",
+    "GLM4_MOE_LITE",
+    "layers_behind_dense",
+    "read_experts",
+    "read_groups",
+    "write_experts",
+]
 
 
-def _behind_dense(raw: Raw) -> tuple[bool, ...]:
+def layers_behind_dense(raw: Raw) -> tuple[bool, ...]:
     """For each layer, whether it has experts: all behind the first dense ones."""
     dense = raw["first_k_dense_replace"]
     if not isinstance(dense, int) or isinstance(dense, bool) or dense < 0:
@@ -42,7 +52,7 @@ def _by_kind(raw: Raw) -> tuple[bool, ...]:
     return tuple(kind == "sparse" for kind in kinds)
 
 
-def _groups(raw: Raw, count: int) -> dict[str, int]:
+def read_groups(raw: Raw, count: int) -> dict[str, int]:
     """Groups of experts of which the best alone are chosen from; none where all of them are."""
     groups, used = (1 if raw[key] is None else positive_integer(raw, key) for key in ("n_group", "topk_group"))
     if count % groups or used > groups:
@@ -50,7 +60,7 @@ def _groups(raw: Raw, count: int) -> dict[str, int]:
     return {} if used == groups else {"groups": groups, "groups_used": used}
 
 
-def _experts(raw: Raw, sparse: tuple[bool, ...], **router: Any) -> dict[str, Any]:
+def read_experts(raw: Raw, sparse: tuple[bool, ...], **router: Any) -> dict[str, Any]:
     """The mixture of experts of the layers that have it, ``sparse``; ``router``: what the family's does."""
     if not any(sparse):
         return {"experts": None}
@@ -71,7 +81,7 @@ def _experts(raw: Raw, sparse: tuple[bool, ...], **router: Any) -> dict[str, Any
     return {"experts": made} | ({"intermediate_size": size} if all(sparse) and raw["intermediate_size"] is None else {})
 
 
-def _write_experts(config: ModelConfig) -> dict[str, Any]:
+def write_experts(config: ModelConfig) -> dict[str, Any]:
     experts, sparse = config.experts, [config.is_sparse(layer) for layer in range(config.num_layers)]
     dense = sparse.index(True) if any(sparse) else config.num_layers
     own: dict[str, Any] = {"first_k_dense_replace": dense}
@@ -90,27 +100,27 @@ def _write_experts(config: ModelConfig) -> dict[str, Any]:
 
 def _read_v2(raw: Raw) -> dict[str, Any]:
     """Groups count only with one of the methods; weights are never normalised."""
-    limited, sparse = raw["topk_method"] == "group_limited_greedy", _behind_dense(raw)
+    limited, sparse = raw["topk_method"] == "group_limited_greedy", layers_behind_dense(raw)
     chosen: dict[str, Any] = {"normalised": False, "best_of_group": 1}
     if limited and any(sparse):
-        chosen |= _groups(raw, positive_integer(raw, "n_routed_experts"))
-    return read_attention(raw) | _experts(raw, sparse, **chosen)
+        chosen |= read_groups(raw, positive_integer(raw, "n_routed_experts"))
+    return read_attention(raw) | read_experts(raw, sparse, **chosen)
 
 
 def _write_v2(config: ModelConfig) -> dict[str, Any]:
     limited = config.experts is not None and config.experts.groups > 0
-    return _write_experts(config) | {"topk_method": "group_limited_greedy" if limited else "greedy"}
+    return write_experts(config) | {"topk_method": "group_limited_greedy" if limited else "greedy"}
 
 
-def _read_v3(raw: Raw, sparse: Callable[[Raw], tuple[bool, ...]] = _behind_dense) -> dict[str, Any]:
+def _read_v3(raw: Raw, sparse: Callable[[Raw], tuple[bool, ...]] = layers_behind_dense) -> dict[str, Any]:
     chosen: dict[str, Any] = {"router": "sigmoid", "score_bias": True, "sum_added": 1e-20}
     if any(sparse(raw)):
-        chosen |= _groups(raw, positive_integer(raw, "n_routed_experts"))
-    return read_attention(raw) | _experts(raw, sparse(raw), normalised=flag(raw, "norm_topk_prob"), **chosen)
+        chosen |= read_groups(raw, positive_integer(raw, "n_routed_experts"))
+    return read_attention(raw) | read_experts(raw, sparse(raw), normalised=flag(raw, "norm_topk_prob"), **chosen)
 
 
 def _write_v3(config: ModelConfig) -> dict[str, Any]:
-    return _write_experts(config) | {"norm_topk_prob": config.experts is None or config.experts.normalised}
+    return write_experts(config) | {"norm_topk_prob": config.experts is None or config.experts.normalised}
 
 
 def _write_lite(config: ModelConfig) -> dict[str, Any]:
@@ -126,11 +136,11 @@ _DEFAULTS = {
     "head_dim": 64,
     "routed_scaling_factor": 1.0,
 }
-_KEYS = LATENT_KEYS | words(
+EXPERT_KEYS = LATENT_KEYS | words(
     "n_routed_experts n_shared_experts moe_intermediate_size num_experts_per_tok routed_scaling_factor n_group "
     "topk_group num_nextn_predict_layers num_mtp_layers output_router_logits num_local_experts num_experts"
 )
-_NAMES = {
+EXPERT_NAMES = {
     **LATENT_NAMES,
     **{f"mlp.shared_expert.{part}_proj": f"mlp.shared_experts.{part}_proj" for part in ("gate", "up", "down")},
 }
@@ -156,9 +166,9 @@ DEEPSEEK_V2 = Family(
     },
     read=_read_v2,
     write=_write_v2,
-    keys=_KEYS | words("first_k_dense_replace topk_method norm_topk_prob"),
+    keys=EXPERT_KEYS | words("first_k_dense_replace topk_method norm_topk_prob"),
     only={"hidden_act": SILU, "mlp_bias": (False,), "topk_method": ("greedy", "group_limited_greedy")},
-    rename=_NAMES,
+    rename=EXPERT_NAMES,
     interleaved=True,
     has_draft_head=True,
     may_stack_experts=True,
@@ -188,9 +198,9 @@ DEEPSEEK_V3 = Family(
     },
     read=_read_v3,
     write=_write_v3,
-    keys=_KEYS | words("first_k_dense_replace norm_topk_prob"),
+    keys=EXPERT_KEYS | words("first_k_dense_replace norm_topk_prob"),
     only={"hidden_act": SILU, "rope_interleave": (True,)},
-    rename=_NAMES,
+    rename=EXPERT_NAMES,
     interleaved=True,
     has_draft_head=True,
     may_stack_experts=True,
@@ -223,9 +233,9 @@ GLM4_MOE_LITE = Family(
     },
     read=lambda raw: _read_v3(raw, _by_kind),
     write=_write_lite,
-    keys=_KEYS | words("mlp_layer_types norm_topk_prob first_k_dense_replace"),
+    keys=EXPERT_KEYS | words("mlp_layer_types norm_topk_prob first_k_dense_replace"),
     only={"hidden_act": SILU, "rope_interleave": (True,)},
-    rename=_NAMES,
+    rename=EXPERT_NAMES,
     interleaved=True,
     has_draft_head=True,
     may_stack_experts=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from outrider.errors import ModelFormatError
@@ -10,12 +11,13 @@ from outrider.models.temperature import QueryTemperature
 from outrider.weights.families.base import COMMON, Family, Raw
 from outrider.weights.values import positive, positive_integer
 
-__all__ = ["MINISTRAL3"]
+__all__ = ["MINISTRAL3", "read_temperature", "write_temperature"]
 
 _BETA, _LENGTH = "llama_4_scaling_beta", "original_max_position_embeddings"
 
 
-def _read(raw: Raw) -> dict[str, Any]:
+def read_temperature(raw: Raw) -> dict[str, Any]:
+    """The factors of queries by position; without their key the file is of another family."""
     rope = raw.get("rope_scaling") or raw["rope_parameters"]
     if not isinstance(rope, dict) or _BETA not in rope:
         raise ModelFormatError(f"there is no {_BETA} in its rotary scaling: use model_type mistral for 0")
@@ -25,9 +27,10 @@ def _read(raw: Raw) -> dict[str, Any]:
     return {"query_temperature": QueryTemperature(scale=positive(rope, _BETA), length=length)}
 
 
-def _write(config: ModelConfig) -> dict[str, Any]:
+def write_temperature(config: ModelConfig, scaling: Mapping[str, Any]) -> dict[str, Any]:
+    """The key from which ``read_temperature`` makes its field, beside the rotary ``scaling``."""
     temperature = config.query_temperature
-    own = {"rope_type": "default", _BETA: 0.0} | dict(config.rope_scaling)
+    own = {"rope_type": "default", _BETA: 0.0, **scaling}
     if temperature is not None:
         own |= {_BETA: temperature.scale, _LENGTH: temperature.length}
     return {"rope_scaling": own}
@@ -59,8 +62,8 @@ MINISTRAL3 = Family(
             _BETA: 0.1,
         },
     },
-    read=_read,
-    write=_write,
+    read=read_temperature,
+    write=lambda config: write_temperature(config, config.rope_scaling),
     windows="by kind",
     theta=1e6,
 )

@@ -1,4 +1,4 @@
-"""DeepSeek V2 and V3, Kimi K2 and GLM-4.7-Flash in GGUF files: the architecture ``deepseek2``.
+"""DeepSeek V2 and V3, Kimi K2 and GLM-4.7-Flash in GGUF files, ``deepseek2``; and Mistral 4, ``mistral4``.
 
 Newer files have the rows for keys and values of ``kv_b`` apart, those for keys turned round (``attn_k_b``), and count
 one key head, of the size of a latent and the rotated part.
@@ -16,10 +16,11 @@ from outrider.weights.gguf.header import GGUFHeader
 from outrider.weights.gguf.hybrid import NEXTN, NEXTN_TENSORS
 from outrider.weights.gguf.names import GGUFFamily, shortest
 
-__all__ = ["DEEPSEEK2", "family_of_deepseek2"]
+__all__ = ["DEEPSEEK2", "MISTRAL4", "family_of_deepseek2"]
 
 _GATING, _DENSE, _LOG = "expert_gating_func", "leading_dense_block_count", "rope.scaling.yarn_log_multiplier"
 _SOFTMAX, _SIGMOID = 1, 2
+_TEMPERATURE = ("attention.temperature_scale", "attention.temperature_length")
 _LENGTHS = ("attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank")
 
 _KEYS: tuple[str, ...] = (
@@ -133,8 +134,29 @@ def _read_v3(arch: str, header: GGUFHeader) -> dict[str, Any]:
     return _sizes(arch, header) | _rope(arch, header) | _experts(arch, header) | normalised
 
 
-def _family(name: str, read: Any) -> GGUFFamily:
-    return GGUFFamily(family=name, read=read, keys=_KEYS, tensors=_TENSORS, whole_names=_WHOLE_NAMES, interleaved=True)
+def _read_mistral4(arch: str, header: GGUFHeader) -> dict[str, Any]:
+    """llama.cpp's converter leaves out the factors on queries: such a file's context ends where the first one is."""
+    get = header.scalar
+    if _gating(arch, header) != _SOFTMAX:
+        raise ModelFormatError(f"{arch}.{_GATING}={_SIGMOID} is not supported: only {_SOFTMAX} is")
+    context, beta = get(f"{arch}.context_length"), shortest(get(f"{arch}.{_TEMPERATURE[0]}", 0.0))
+    length = get(f"{arch}.{_TEMPERATURE[1]}", get(f"{arch}.rope.scaling.original_context_length", context))
+    scaling = _rope(arch, header).get("rope_scaling", {"rope_type": "default"})
+    if scaling["rope_type"] == "yarn":
+        scaling |= {
+            name: get(f"{arch}.rope.scaling.yarn_{name}", otherwise)
+            for name, otherwise in (("beta_fast", 32.0), ("beta_slow", 1.0))
+        }
+    whole = all(isinstance(n, int) and n > 0 for n in (context, length))
+    return _read_v3(arch, header) | {
+        "rope_scaling": scaling | {"llama_4_scaling_beta": beta},
+        "original_max_position_embeddings": length,
+        "max_position_embeddings": min(context, length) if whole and not beta else context,
+    }
+
+
+def _family(name: str, read: Any, keys: tuple[str, ...] = _KEYS) -> GGUFFamily:
+    return GGUFFamily(family=name, read=read, keys=keys, tensors=_TENSORS, whole_names=_WHOLE_NAMES, interleaved=True)
 
 
 DEEPSEEK2: Mapping[str, GGUFFamily] = {
@@ -142,3 +164,12 @@ DEEPSEEK2: Mapping[str, GGUFFamily] = {
     "v3": _family("deepseek_v3", _read_v3),
 }
 """By the generation whose router the file has."""
+MISTRAL4 = _family(
+    "mistral4",
+    _read_mistral4,
+    (
+        *(key for key in _KEYS if key != NEXTN),
+        *_TEMPERATURE,
+        *("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"),
+    ),
+)

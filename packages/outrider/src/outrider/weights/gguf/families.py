@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from outrider.weights.gguf.deepseek import DEEPSEEK2
+from outrider.weights.gguf.deepseek import DEEPSEEK2, MISTRAL4
 from outrider.weights.gguf.dense import DENSE
 from outrider.weights.gguf.gemma4 import GEMMA4
 from outrider.weights.gguf.gpt_oss import GPT_OSS
@@ -131,6 +131,7 @@ GGUF_FAMILIES: dict[str, GGUFFamily] = {
     "gpt-oss": GPT_OSS,
     **HYBRIDS,
     "deepseek2": DEEPSEEK2["v2"],  # or another: see ``family_of_deepseek2``
+    "mistral4": MISTRAL4,
     "lfm2": LFM2,
 }
 MIXTRAL = GGUFFamily(family="mixtral", interleaved=True, read=_mixtral, keys=_EXPERTS)
