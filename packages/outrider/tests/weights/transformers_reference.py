@@ -53,6 +53,7 @@ _LATENT: dict[str, Any] = {
     **{"v_head_dim": 16, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
     **{"n_group": 3, "topk_group": 2, "n_shared_experts": 1, "first_k_dense_replace": 1},
 }
+transformers.AutoModelForCausalLM.register(transformers.Mistral4Config, transformers.Mistral4ForCausalLM, exist_ok=True)
 _LENGTH = {"original_max_position_embeddings": 8}
 _ROUTED: dict[str, Any] = {
     **{"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1},
