@@ -195,6 +195,7 @@ OTHERS: tuple[Refusal, ...] = (
     _config("lfm2", layer_types=["conv"] * 2),
     _config("lfm2", conv_L_cache=1),
     _config("lfm2", layer_types=ABSENT, full_attn_idxs=3),
+    _config("lfm2_moe", layer_types=ABSENT),
     # Tensors
     _tensor("llama", _Q, ABSENT),
     _tensor("llama", _Q, torch.ones(7, 7)),

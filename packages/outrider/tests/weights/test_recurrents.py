@@ -73,6 +73,8 @@ def test_quantised_rows_are_cut_and_never_changed(arch: str, tmp_path: Path) -> 
         ("lfm2", {"layer_types": ["conv", "sliding_attention", "conv", "conv"]}, "does not name one of"),
         ("lfm2", {"layer_types": ["conv"] * 4}, "no layer with attention"),
         ("lfm2", {"conv_L_cache": 1}, "conv_L_cache=1 is not supported"),
+        ("lfm2moe", {"layer_types": None}, "layer_types is missing"),
+        ("lfm2moe", {"num_experts_per_tok": 7}, "is more than num_experts=6"),
         ("lfm2", {"full_attn_idxs": 3, "layer_types": None}, "full_attn_idxs=3 is no list"),
     ],
 )
@@ -87,6 +89,8 @@ def test_a_config_that_contradicts_itself_is_refused(case: str, changes: dict[st
         ("lfm2", {"attention.head_count_kv": [0, 2]}, "is no number for each of 4 layers"),
         ("lfm2", {"attention.head_count_kv": [0, 2, 0, 4]}, "one number is supported"),
         ("lfm2", {"shortconv.l_cache": 9}, "has shape"),
+        ("lfm2moe", {"expert_gating_func": 1}, "expert_gating_func=1 is not supported"),
+        ("lfm2moe", {"leading_dense_block_count": 2}, "feed_forward.w1.weight is missing"),
     ],
 )
 def test_a_gguf_file_that_contradicts_itself_is_refused(

@@ -68,6 +68,10 @@ _OWN: dict[str, dict[str, Any]] = {
     },
     "qwen3_5_text": _DELTA,
     "lfm2": {"layer_types": ["conv", "full_attention"]},
+    "lfm2_moe": {
+        **{"layer_types": ["conv", "full_attention"], "num_dense_layers": 1, "num_experts": 5},
+        **{"num_experts_per_tok": 2, "moe_intermediate_size": 24},
+    },
     **dict.fromkeys(("qwen3_next", "qwen3_5_moe_text"), _DELTA | _EXPERTS),
     **{"deepseek_v3": _LATENT, "glm4_moe_lite": _LATENT},
     "mistral4": _LATENT

@@ -14,6 +14,7 @@ from outrider.weights.families.granite import GRANITE
 from outrider.weights.families.hunyuan import HUNYUAN, HUNYUAN_MOE
 from outrider.weights.families.hybrid import QWEN3_5, QWEN3_5_MOE, QWEN3_NEXT
 from outrider.weights.families.lfm2 import LFM2
+from outrider.weights.families.lfm2_moe import LFM2_MOE
 from outrider.weights.families.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from outrider.weights.families.ministral3 import MINISTRAL3
 from outrider.weights.families.mistral4 import MISTRAL4
@@ -34,7 +35,7 @@ FAMILIES: dict[str, Family] = {
         *(LLAMA, MISTRAL, QWEN2, QWEN3, PHI3, GRANITE, SMOLLM3, OLMO2, OLMO3, STARCODER2, GLM, GLM4),
         *(SEED_OSS, ERNIE4_5, EXAONE4, HUNYUAN, MINISTRAL3),
         *(GEMMA, GEMMA2, GEMMA3, GEMMA4, MIXTRAL, QWEN3_MOE, QWEN2_MOE, OLMOE, GRANITE_MOE, MINIMAX_M2, GLM4_MOE),
-        *(DOTS1, ERNIE4_5_MOE, HUNYUAN_MOE, GPT_OSS, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE, LFM2),
+        *(DOTS1, ERNIE4_5_MOE, HUNYUAN_MOE, GPT_OSS, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE, LFM2, LFM2_MOE),
         *(DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, MISTRAL4),
     )
 }

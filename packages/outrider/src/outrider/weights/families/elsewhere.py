@@ -37,7 +37,7 @@ TEXT_PARTS: Mapping[str, str] = {
 
 NATIVE_ONLY = frozenset(
     (
-        *("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gemma4_text", "lfm2"),
+        *("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gemma4_text", "lfm2", "lfm2_moe"),
         *("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4"),
     )
 )

@@ -11,22 +11,21 @@ from outrider.weights.families.base import COMMON, SILU, Family, Raw, biases, fl
 from outrider.weights.families.mixture import count_key, experts_of, write_plain
 from outrider.weights.values import positive, positive_integer
 
-__all__ = ["DOTS1", "GLM4_MOE", "MINIMAX_M2"]
+__all__ = ["DOTS1", "GLM4_MOE", "MINIMAX_M2", "dense_first"]
 
 _TRAINING = words("output_router_logits router_aux_loss_coef router_jitter_noise")
 _SHARED = {f"mlp.shared_expert.{x}_proj": f"mlp.shared_experts.{x}_proj" for x in ("gate", "up", "down")}
 
 
-def _dense_first(raw: Raw) -> tuple[bool, ...]:
-    """For each layer, whether it has experts: all but the first ``first_k_dense_replace``; empty: all."""
-    dense = raw["first_k_dense_replace"]
-    dense = positive_integer(raw, "first_k_dense_replace") if dense else 0
+def dense_first(raw: Raw, key: str) -> tuple[bool, ...]:
+    """For each layer, whether it has experts: all but the first ``raw[key]``; empty: all."""
+    dense = positive_integer(raw, key) if raw[key] else 0
     return tuple(layer >= dense for layer in range(num_layers(raw))) if dense else ()
 
 
 def _deepseek_router(raw: Raw) -> dict[str, Any]:
     """DeepSeek-V3's: sigmoid, a bias for the choice alone, groups, a factor, and an expert of all tokens."""
-    layers, normalised = _dense_first(raw), flag(raw, "norm_topk_prob")
+    layers, normalised = dense_first(raw, "first_k_dense_replace"), flag(raw, "norm_topk_prob")
     count = count_key(raw, "num_local_experts", "n_routed_experts")
     plain = experts_of(raw, count, "moe_intermediate_size", normalised, layers)
     groups, used = positive_integer(raw, "n_group"), positive_integer(raw, "topk_group")

@@ -10,7 +10,7 @@ from outrider.weights.gguf.gemma4 import GEMMA4
 from outrider.weights.gguf.gpt_oss import GPT_OSS
 from outrider.weights.gguf.header import GGUFHeader
 from outrider.weights.gguf.hybrid import HYBRIDS
-from outrider.weights.gguf.lfm2 import LFM2
+from outrider.weights.gguf.lfm2 import LFM2, LFM2_MOE
 from outrider.weights.gguf.names import GGUFFamily, shortest
 from outrider.weights.gguf.routed import ROUTED
 from outrider.weights.gguf.windows import PATTERN, POST_NORMS, read_windows
@@ -133,6 +133,7 @@ GGUF_FAMILIES: dict[str, GGUFFamily] = {
     "deepseek2": DEEPSEEK2["v2"],  # or another: see ``family_of_deepseek2``
     "mistral4": MISTRAL4,
     "lfm2": LFM2,
+    "lfm2moe": LFM2_MOE,
 }
 MIXTRAL = GGUFFamily(family="mixtral", interleaved=True, read=_mixtral, keys=_EXPERTS)
 """Files of the architecture ``llama`` that have experts."""

@@ -11,10 +11,11 @@ from outrider.weights.gguf.header import GGUFHeader
 from outrider.weights.gguf.hybrid import NEXTN, NEXTN_TENSORS
 from outrider.weights.gguf.names import GGUFFamily, shortest
 
-__all__ = ["ROUTED"]
+__all__ = ["COUNTS", "ROUTED", "check_sigmoid"]
 
 _SIGMOID = 2  # of llama.cpp's kinds of routers
-_COUNTS = ("expert_count", "expert_used_count", "expert_feed_forward_length")
+COUNTS = ("expert_count", "expert_used_count", "expert_feed_forward_length")
+"""Keys of the number of experts, of those that a token is computed by, and of their size."""
 _SCORE_BIAS: Mapping[str, str] = {"exp_probs_b.bias": "mlp.gate.e_score_correction_bias"}
 _DEEPSEEK = (
     *("expert_shared_count", "expert_weights_scale", "expert_weights_norm", "expert_gating_func"),
@@ -29,7 +30,8 @@ def _size(arch: str, header: GGUFHeader) -> Any:
     return header.scalar(f"{arch}.expert_feed_forward_length") or share
 
 
-def _check_sigmoid(arch: str, header: GGUFHeader) -> None:
+def check_sigmoid(arch: str, header: GGUFHeader) -> None:
+    """Raise ``ModelFormatError`` for a router of another kind."""
     kind = header.scalar(f"{arch}.expert_gating_func", _SIGMOID)
     if kind != _SIGMOID and not (kind == 0 and arch == "glm4moe"):  # where 0 is the architecture's own
         raise ModelFormatError(f"{arch}.expert_gating_func={shown(kind)} is not supported: only {_SIGMOID} is")
@@ -50,7 +52,7 @@ def _qwen2moe(arch: str, header: GGUFHeader) -> dict[str, Any]:
 
 
 def _olmoe(arch: str, header: GGUFHeader) -> dict[str, Any]:
-    count, used = (header.scalar(f"{arch}.{key}") for key in _COUNTS[:2])
+    count, used = (header.scalar(f"{arch}.{key}") for key in COUNTS[:2])
     return {"num_experts": count, "num_experts_per_tok": used, "norm_topk_prob": False}
 
 
@@ -61,19 +63,19 @@ def _granitemoe(arch: str, header: GGUFHeader) -> dict[str, Any]:
         "attention_multiplier": "attention.scale",
         "logits_scaling": "logit_scale",
     }
-    count, used = (header.scalar(f"{arch}.{key}") for key in _COUNTS[:2])
+    count, used = (header.scalar(f"{arch}.{key}") for key in COUNTS[:2])
     own = {key: shortest(header.scalar(f"{arch}.{name}", 1.0)) for key, name in factors.items()}
     return own | {"num_local_experts": count, "num_experts_per_tok": used}
 
 
 def _minimax(arch: str, header: GGUFHeader) -> dict[str, Any]:
-    _check_sigmoid(arch, header)
-    count, used = (header.scalar(f"{arch}.{key}") for key in _COUNTS[:2])
+    check_sigmoid(arch, header)
+    count, used = (header.scalar(f"{arch}.{key}") for key in COUNTS[:2])
     return {"num_local_experts": count, "num_experts_per_tok": used}  # of the size of an MLP
 
 
 def _deepseek(arch: str, header: GGUFHeader) -> dict[str, Any]:
-    _check_sigmoid(arch, header)
+    check_sigmoid(arch, header)
     get = header.scalar
     groups = get(f"{arch}.expert_group_count", 1) or 1
     return {
@@ -121,36 +123,36 @@ def _glm4moe(arch: str, header: GGUFHeader) -> dict[str, Any]:
 
 
 ROUTED: Mapping[str, GGUFFamily] = {
-    "qwen2moe": GGUFFamily(family="qwen2_moe", read=_qwen2moe, keys=(*_COUNTS, "expert_shared_feed_forward_length")),
-    "olmoe": GGUFFamily(family="olmoe", read=_olmoe, keys=_COUNTS[:2]),
+    "qwen2moe": GGUFFamily(family="qwen2_moe", read=_qwen2moe, keys=(*COUNTS, "expert_shared_feed_forward_length")),
+    "olmoe": GGUFFamily(family="olmoe", read=_olmoe, keys=COUNTS[:2]),
     "granitemoe": GGUFFamily(
         family="granitemoe",
         interleaved=True,
         read=_granitemoe,
-        keys=(*_COUNTS[:2], "embedding_scale", "residual_scale", "attention.scale", "logit_scale"),
+        keys=(*COUNTS[:2], "embedding_scale", "residual_scale", "attention.scale", "logit_scale"),
     ),
     "minimax-m2": GGUFFamily(
         family="minimax_m2",
         read=_minimax,
-        keys=(*_COUNTS, "expert_gating_func"),
+        keys=(*COUNTS, "expert_gating_func"),
         whole_names=_SCORE_BIAS,
         partial=True,
     ),
     "glm4moe": GGUFFamily(
         family="glm4_moe",
         read=_glm4moe,
-        keys=(*_COUNTS, *_DEEPSEEK, NEXTN, "rope.dimension_sections"),
+        keys=(*COUNTS, *_DEEPSEEK, NEXTN, "rope.dimension_sections"),
         tensors={"post_attention_norm": "post_attention_layernorm", **NEXTN_TENSORS},
         whole_names=_SCORE_BIAS,
         partial=True,
     ),
-    "dots1": GGUFFamily(family="dots1", read=_deepseek, keys=(*_COUNTS, *_DEEPSEEK), whole_names=_SCORE_BIAS),
+    "dots1": GGUFFamily(family="dots1", read=_deepseek, keys=(*COUNTS, *_DEEPSEEK), whole_names=_SCORE_BIAS),
     "ernie4_5-moe": GGUFFamily(
         family="ernie4_5_moe",
         interleaved=True,
         read=_ernie,
         keys=(
-            *(*_COUNTS, "expert_shared_count", "expert_shared_feed_forward_length", "leading_dense_block_count"),
+            *(*COUNTS, "expert_shared_count", "expert_shared_feed_forward_length", "leading_dense_block_count"),
             "interleave_moe_layer_step",
         ),
         whole_names=_SCORE_BIAS,
@@ -158,7 +160,7 @@ ROUTED: Mapping[str, GGUFFamily] = {
     "hunyuan-moe": GGUFFamily(
         family="hunyuan_v1_moe",
         read=_hunyuan,
-        keys=(*_COUNTS, "expert_shared_count", "expert_shared_feed_forward_length"),
+        keys=(*COUNTS, "expert_shared_count", "expert_shared_feed_forward_length"),
         tensors={"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
     ),
 }
