@@ -30,7 +30,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """By llama.cpp's architecture: the class of transformers, and its options beyond ``_DIMS``."""
 MORE: dict[str, tuple[str, dict[str, Any]]] = {
-    "lfm2 with biases": ("Lfm2", {"full_attn_idxs": [1, 3], "conv_bias": True, "conv_L_cache": 4, "block_ff_dim": 160}),
+    "lfm2 with biases": (
+        "Lfm2",
+        {"full_attn_idxs": [1, 3], "conv_bias": True, "conv_L_cache": 4}
+        | {"block_ff_dim": 160, "block_ffn_dim_multiplier": 1.3, "block_multiple_of": 16},
+    ),
     "lfm2moe with a factor": (
         "Lfm2Moe",
         _KINDS | _EXPERTS | {"conv_bias": True, "norm_topk_prob": False, "routed_scaling_factor": 1.5},
