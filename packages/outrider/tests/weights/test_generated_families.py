@@ -119,6 +119,10 @@ def small(family: str) -> dict[str, Any]:
         raw |= {"num_experts": 5, "moe_topk": 2}
     if family == "ernie4_5_moe":
         raw |= {"moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 24, "moe_num_shared_experts": 1}
+    if family in ("lfm2", "lfm2_moe"):
+        raw |= {"layer_types": ["conv", "full_attention"]}
+    if family == "lfm2_moe":
+        raw |= {"num_experts": 5, "num_experts_per_tok": 2, "num_dense_layers": 1}
     if family == "gemma4_text":
         raw |= {
             "global_head_dim": 16,
