@@ -19,6 +19,7 @@ from outrider.weights.families.latent import (
     read_attention,
     write_attention,
 )
+from outrider.weights.families.mixture import count_key
 from outrider.weights.values import positive, positive_integer
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "EXPERT_NAMES",
     "GLM4_MOE_LITE",
     "layers_behind_dense",
+    "num_experts",
     "read_experts",
     "read_groups",
     "write_experts",
@@ -60,11 +62,16 @@ def read_groups(raw: Raw, count: int) -> dict[str, int]:
     return {} if used == groups else {"groups": groups, "groups_used": used}
 
 
-def read_experts(raw: Raw, sparse: tuple[bool, ...], **router: Any) -> dict[str, Any]:
+def num_experts(raw: Raw, also: str = "num_local_experts") -> int:
+    """``n_routed_experts``, or by its other name in transformers, ``also``, which goes first."""
+    return positive_integer(raw, count_key(raw, also, "n_routed_experts"))
+
+
+def read_experts(raw: Raw, sparse: tuple[bool, ...], also: str = "num_local_experts", **router: Any) -> dict[str, Any]:
     """The mixture of experts of the layers that have it, ``sparse``; ``router``: what the family's does."""
     if not any(sparse):
         return {"experts": None}
-    count, used = positive_integer(raw, "n_routed_experts"), positive_integer(raw, "num_experts_per_tok")
+    count, used = num_experts(raw, also), positive_integer(raw, "num_experts_per_tok")
     if used > count:
         raise ModelFormatError(f"num_experts_per_tok={used} is more than n_routed_experts={count}")
     size, shared = positive_integer(raw, "moe_intermediate_size"), raw["n_shared_experts"] or 0
@@ -103,8 +110,8 @@ def _read_v2(raw: Raw) -> dict[str, Any]:
     limited, sparse = raw["topk_method"] == "group_limited_greedy", layers_behind_dense(raw)
     chosen: dict[str, Any] = {"normalised": False, "best_of_group": 1}
     if limited and any(sparse):
-        chosen |= read_groups(raw, positive_integer(raw, "n_routed_experts"))
-    return read_attention(raw) | read_experts(raw, sparse, **chosen)
+        chosen |= read_groups(raw, num_experts(raw, "num_experts"))
+    return read_attention(raw) | read_experts(raw, sparse, "num_experts", **chosen)
 
 
 def _write_v2(config: ModelConfig) -> dict[str, Any]:
@@ -115,7 +122,7 @@ def _write_v2(config: ModelConfig) -> dict[str, Any]:
 def _read_v3(raw: Raw, sparse: Callable[[Raw], tuple[bool, ...]] = layers_behind_dense) -> dict[str, Any]:
     chosen: dict[str, Any] = {"router": "sigmoid", "score_bias": True, "sum_added": 1e-20}
     if any(sparse(raw)):
-        chosen |= read_groups(raw, positive_integer(raw, "n_routed_experts"))
+        chosen |= read_groups(raw, num_experts(raw))
     return read_attention(raw) | read_experts(raw, sparse(raw), normalised=flag(raw, "norm_topk_prob"), **chosen)
 
 

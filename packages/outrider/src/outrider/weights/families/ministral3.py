@@ -64,6 +64,6 @@ MINISTRAL3 = Family(
     },
     read=read_temperature,
     write=lambda config: write_temperature(config, config.rope_scaling),
-    windows="by kind",
+    windows="all",
     theta=1e6,
 )

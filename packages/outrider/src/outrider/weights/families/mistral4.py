@@ -10,13 +10,13 @@ from outrider.weights.families.deepseek import (
     EXPERT_KEYS,
     EXPERT_NAMES,
     layers_behind_dense,
+    num_experts,
     read_experts,
     read_groups,
     write_experts,
 )
 from outrider.weights.families.latent import LATENT_DEFAULTS, read_attention
 from outrider.weights.families.ministral3 import read_temperature, write_temperature
-from outrider.weights.values import positive_integer
 
 __all__ = ["MISTRAL4"]
 
@@ -30,7 +30,7 @@ def _read(raw: Raw) -> dict[str, Any]:
     sparse = layers_behind_dense(raw)
     chosen: dict[str, Any] = {"normalised": flag(raw, "norm_topk_prob"), "sum_added": 1e-20}
     if any(sparse):
-        chosen |= read_groups(raw, positive_integer(raw, "n_routed_experts"))
+        chosen |= read_groups(raw, num_experts(raw))
     return read_attention(raw) | read_experts(raw, sparse, **chosen) | read_temperature(raw)
 
 
