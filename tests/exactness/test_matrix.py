@@ -168,6 +168,11 @@ def mtp(cache: KVCache) -> Drafter:
     return LevelDrafter(TableHead(), (1,), source="mtp", vocab_size=VOCAB)
 
 
+def assistant(cache: KVCache) -> Drafter:
+    """Levels of a head, under the name: the assistant itself needs a target of its family."""
+    return LevelDrafter(TableHead(), (1,), source="assistant", vocab_size=VOCAB)
+
+
 EAGLE = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 2, "intermediate_size": 3, "max_seq_len": 64}
 MASKED = EAGLE | {"heads": 3, "num_layers": 2, "feature_layers": (1,), "mask_token_id": 0, "selector_rank": 2}
 MASKED |= {"selector_top_k": 2, "conv_taps": 2}
@@ -337,6 +342,7 @@ MERGED_WITH: dict[str, Callable[[KVCache], Drafter]] = {
     "hierarchical": hierarchical,
     "eagle": trained("eagle3", feature_layers=(1,), **EAGLE),
     "mtp": mtp,
+    "assistant": assistant,
     "dflash": trained("dflash", **BLOCK),
     "medusa": trained("medusa", heads=3),
     "blockwise": trained("blockwise", heads=3, intermediate_size=3),

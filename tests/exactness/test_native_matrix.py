@@ -41,8 +41,12 @@ PRECISIONS: dict[str, tuple[Any, Any]] = {
     f"{dtype}{', 8-bit cache' * (kv == 'int8')}": (dtype, kv)
     for dtype, kv in itertools.product(("q4_1", "q8_0", "bfloat16"), ("auto", "int8"))
 }
+OTHER_TARGETS = ("grammar", "assistant")
+"""Sources that need a structured output, or a target of their family: they have tests with one."""
 SOURCES: dict[str, dict[str, Any]] = {
-    name: {"draft": name} for name, record in RECORDS.items() if record.builder is not None and name != "grammar"
+    name: {"draft": name}
+    for name, record in RECORDS.items()
+    if record.builder is not None and name not in OTHER_TARGETS
 } | {
     "model, tree": {"draft": "model", "tree": "3,2,1"},
     "model, dynamic tree": {"draft": "model", "tree": "dynamic"},
@@ -117,7 +121,11 @@ def serving(precision: str) -> Engine:
             tokenizer=tokens,
             draft_tokenizers=(tokens,) * 2,
         )
-        return {name: DrafterRegistry(context)[name] for name in RECORDS if RECORDS[name].builder is not None}
+        return {
+            name: DrafterRegistry(context)[name]
+            for name, record in RECORDS.items()
+            if record.builder is not None and name != "assistant"
+        }
 
     return engine(model, slots=SLOTS, more=more, max_batched_tokens=64)
 

@@ -16,6 +16,7 @@ def test_torch_reads_the_same_numbers(tmp_path: Path) -> None:
     write_all(tmp_path)
     floats, blocks = (torch_tensors(open_checkpoint(tmp_path / name)) for name in ("floats", "blocks"))
     whole = torch_tensors(open_gguf(tmp_path / "m.gguf"))
+    assert floats
     for name in floats:
         assert torch.equal(floats[name].bfloat16(), blocks[name].bfloat16()), name
         assert torch.equal(floats[name].bfloat16(), whole[name].bfloat16()), name

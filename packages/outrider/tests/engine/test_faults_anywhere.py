@@ -29,8 +29,9 @@ from tests.torch_drafters.heads import random_head
 PROMPT = [*small_models.ids(12), *small_models.ids(12)]
 PARAMS = SamplingParams(max_tokens=10, temperature=0.8, seed=4)
 SLOTS = 2
-# Grammar drafts need a structured output: they have tests with one.
-NAMES = [name for name, record in SOURCES.items() if record.builder is not None and name != "grammar"]
+# Grammar drafts need a structured output, and an assistant a target of its family: they have tests with one.
+OTHERS = ("grammar", "assistant")
+NAMES = [name for name, record in SOURCES.items() if record.builder is not None and name not in OTHERS]
 PLACE, CALLER = "/outrider/drafters/", "/engine/drafting/isolation.py"
 POINTS = (0.0, 0.1, 0.35, 0.6, 0.85, 0.99)  # of the lines that a source runs for a request
 

@@ -55,6 +55,7 @@ def test_text_is_split_as_the_file_says(pre: str, tmp_path: Path) -> None:
 def test_where_llama_cpp_rewrites_an_expression_the_authors_stands(pre: str) -> None:
     """Its categories of letters are one; DeepSeek's digits stand alone, and its vocabulary has no numbers of two."""
     splits = [pre_tokenizers.Split(Regex(split), "isolated") for split in SPLITS[pre]]
+    assert REWRITTEN[pre]
     for at, start, words in REWRITTEN[pre]:
         found = [word for word, _ in pre_tokenizers.Sequence(splits).pre_tokenize_str(TEXTS[at])]
         assert found[start : start + len(words)] == words

@@ -223,7 +223,7 @@ def plain_messages(messages: Sequence[Message], template: str, images: list[byte
         own = message.model_dump(exclude_none=True, include={"name", "tool_call_id", "reasoning_content"})
         role = "system" if message.role == "developer" and "developer" not in template else message.role
         own |= {"role": role, "content": _content(message, f"messages[{place}].content", images)}
-        if is_harmony(template):
+        if "reasoning_content" in own and is_harmony(template):
             _rename_thinking(own, calls=bool(message.tool_calls))
         if message.tool_call_id is not None:
             own["tool_call_id"] = own_id(template, message.tool_call_id)

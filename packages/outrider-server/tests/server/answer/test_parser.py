@@ -233,5 +233,4 @@ def test_whatever_follows_a_marker_ends_as_text_or_as_calls(form: Any, data: Any
     shown = [part for piece in pieces for part in parser.push(piece)] + parser.push("", end=True)
     if not parser.answer.calls and not form.around:
         assert "".join(part.text for part in shown) == "".join(pieces)
-    for call in parser.answer.calls:
-        json.loads(call.arguments)
+    assert [type(json.loads(call.arguments)) for call in parser.answer.calls] == [dict] * len(parser.answer.calls)

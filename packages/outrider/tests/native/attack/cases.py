@@ -33,7 +33,7 @@ _FORWARD: dict[str, tuple[Any, ...]] = {
     "model.heads": (0, -2, 3, 4, HUGE),
     "model.kv_heads": (0, -1, 2, HUGE),
     "model.head_dim": (0, -16, 8, 15, 32, 512, HUGE),
-    "model.inner": (-1, 16, 64, HUGE),
+    "model.inner": (-1, 16, HUGE),
     "model.positions": (0, -1, 1),
     "model.layer": (None, odd),
     "model.embedding": (None,),
@@ -146,7 +146,7 @@ _OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
     "attend_fixed": {
         "0": (None, odd), "1": (None, odd), "2": (-1, 2**21, MOST), "4": (None, odd), "5": (None, odd),
         "fixed.heads": (0, -1, HUGE),
-        "fixed.head_dim": (0, 512), "fixed.length": (0, -1, HUGE), "fixed.type": (2, -1), "fixed.keys": (None, odd),
+        "fixed.head_dim": (0, 1024), "fixed.length": (0, -1, HUGE), "fixed.type": (2, -1), "fixed.keys": (None, odd),
         "fixed.values": (None, odd),
     },
     "linear": {
