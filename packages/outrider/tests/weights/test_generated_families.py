@@ -190,7 +190,8 @@ def check(folder: Path, raw: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - set(LLAMAS)))
 def test_the_small_ones_are_read(family: str, tmp_path: Path) -> None:
-    assert check(tmp_path, small(family)) == "same"
+    """transformers reads Mistral 4's experts where they are stacked; ``test_latents`` compares those."""
+    assert check(tmp_path, small(family)) == ("alone" if family == "mistral4" else "same")
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=SUPPRESSED)
