@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from outrider import LLM, SamplingParams
+from outrider.cache.pool import Pool
 from outrider.cache.sessions import SessionStore
-from outrider.cache.sessions.segments import SEGMENT
+from outrider.cache.sessions.segments import SEGMENT, chain
 from outrider.errors import ConfigError
 from outrider.native.library import library
 from tests.model_folders import model_folder
@@ -146,6 +147,34 @@ def test_damaged_files_are_read_again(
     assert spoken(path, tmp_path)[1] > 100  # they were written again
 
 
+def test_a_prompt_is_saved_while_it_is_read(model: str, tmp_path: Path) -> None:
+    """However long: what waits to be written is bounded."""
+    with opened(model, tmp_path) as llm:
+        answer = llm.stream(TEXT, GREEDY)
+        next(answer)
+        assert llm.sessions is not None
+        llm.sessions.flush()
+        assert len(files(tmp_path)) >= len(llm.tokenizer.encode(TEXT)) // SEGMENT
+        assert len(list(answer)) == GREEDY.max_tokens - 1  # it has not ended before
+
+
+@pytest.mark.parametrize("kv_cache_dtype", ["bfloat16", "float32", "int8"])
+def test_rows_that_are_not_finite_are_not_saved(
+    model: str, tmp_path: Path, kv_cache_dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Pool.read_rows
+
+    def broken(self: Pool, rows: Any) -> tuple[Any, ...]:
+        parts = read(self, rows)
+        last = parts[-1]
+        last[0] = 0x7FC0 if last.dtype == np.uint16 else np.nan
+        return parts
+
+    monkeypatch.setattr(Pool, "read_rows", broken)
+    spoken(model, tmp_path, kv_cache_dtype=kv_cache_dtype)
+    assert not files(tmp_path)
+
+
 def test_files_that_are_gone_are_read_again(model: str, tmp_path: Path) -> None:
     expected, _ = spoken(model, tmp_path)
     with opened(model, tmp_path) as llm:
@@ -180,7 +209,10 @@ def test_the_least_recently_used_make_room(model: str, tmp_path: Path, kv_cache:
 
 def test_folders_of_models_that_are_gone_make_room_too(tmp_path: Path) -> None:
     store = SessionStore(tmp_path, "a" * 64, 10**6)
-    store.save(range(200), "", lambda start, end: [np.ones((end - start, 700), np.float32)])
+    parent = chain((), "")[0]
+    for start in range(0, 192, SEGMENT):
+        own = range(start, start + SEGMENT)
+        parent = store.save(start, own, parent, lambda start, end: [np.ones((end - start, 700), np.float32)])
     store.close()
     held = sum(file.stat().st_size for file in files(tmp_path))
     assert held > 500_000

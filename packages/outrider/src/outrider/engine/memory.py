@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from outrider.cache.hybrid import HybridCache
 from outrider.cache.protocol import KVCache
 from outrider.cache.sessions import SessionStore
+from outrider.cache.sessions.segments import SEGMENT
 from outrider.engine.read_plan import ReadPlan
 from outrider.engine.request import Request
 from outrider.engine.sessions import Sessions
@@ -100,18 +101,20 @@ class CacheMemory:
         self.target.zero(request.slot)
         self.target.truncate_to(request.slot, 0)
         request.num_computed_tokens = 0
+        if self._sessions is not None:
+            self._sessions.forget(request.slot)
 
     def evict(self, request: Request) -> None:
         """Release a request's rows; rows of verified tokens stay in the prefix cache until their memory is needed."""
         assert request.slot is not None
         if request.error is not None:
             self.target.zero(request.slot)
+            if self._sessions is not None:
+                self._sessions.forget(request.slot)
         else:
             self._publish(request, request.slot)
             self._save_state(request, request.slot)
-            if self._sessions is not None and not (request.prompt_report.wants_embedding or request.is_alone):
-                tokens = request.prefix_keys[: request.num_computed_tokens]
-                self._sessions.save(request.slot, tokens, request.prefix_salt)
+            self._save_session(request, request.slot, ended=True)
         self.target.free(request.slot)
         request.slot, request.num_computed_tokens = None, 0
 
@@ -119,11 +122,14 @@ class CacheMemory:
         """Set the number of cached tokens; publishes them after each whole block."""
         block = self.target.pool.block
         more_blocks = count // block > request.num_computed_tokens // block
+        more_segments = count // SEGMENT > request.num_computed_tokens // SEGMENT
         request.num_computed_tokens = count
         if request.slot is None:
             return
         if more_blocks:
             self._publish(request, request.slot)
+        if more_segments:
+            self._save_session(request, request.slot)
         plan = request.read_plan
         if plan is not None and self._hybrid is not None and plan.is_due(self._hybrid.states.settled(request.slot)):
             self._save_state(request, request.slot)
@@ -133,6 +139,13 @@ class CacheMemory:
         if request.prompt_report.wants_embedding:  # a text to embed is rarely a prefix of another
             return
         self.target.publish_prefix(slot, request.prefix_keys[: request.num_computed_tokens], request.prefix_salt)
+
+    def _save_session(self, request: Request, slot: int, *, ended: bool = False) -> None:
+        """Keep the rows of verified tokens beyond their memory."""
+        if self._sessions is None or request.prompt_report.wants_embedding or request.is_alone:
+            return
+        tokens = request.prefix_keys[: request.num_computed_tokens]
+        self._sessions.save(slot, tokens, request.prefix_salt, ended=ended)
 
     def _save_state(self, request: Request, slot: int) -> None:
         """Copy the recurrent state for later requests, unless the last copy is of the same length."""

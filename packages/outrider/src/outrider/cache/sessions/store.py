@@ -126,14 +126,15 @@ class SessionStore:
 
     # -- saving ----------------------------------------------------------------------------------------------------
 
-    def save(self, tokens: Sequence[int], salt: str, rows: Callable[[int, int], Arrays]) -> None:
-        """Keep the rows of ``tokens``; ``rows(start, end)`` gives a copy of some of them."""
-        parents = chain(tokens, salt)
-        for parent, start in zip(parents, range(0, len(tokens), SEGMENT), strict=False):
-            own = tuple(tokens[start : start + SEGMENT])
-            segment = Segment(child_digest(parent, own), parent, start, own)
-            if not self._knows(segment):
-                self._add(segment, rows(start, segment.end))
+    def save(self, start: int, own: Sequence[int], parent: Digest, rows: Callable[[int, int], Arrays | None]) -> Digest:
+        """Keep the rows of ``own``, at most ``SEGMENT`` tokens from ``start`` on; returns the segment's digest.
+
+        ``rows(start, end)`` gives a copy of them, or None where they cannot be kept.
+        """
+        segment = Segment(child_digest(parent, own), parent, start, tuple(own))
+        if not self._knows(segment) and (arrays := rows(start, segment.end)) is not None:
+            self._add(segment, arrays)
+        return segment.digest
 
     def save_state(self, tokens: Sequence[int], salt: str, state: Callable[[], Arrays]) -> None:
         """Keep the recurrent state of all rows of ``tokens``."""
