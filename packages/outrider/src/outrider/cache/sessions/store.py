@@ -7,8 +7,8 @@
                         |
                         +------- 64 rows                  another one, that begins alike
 
-Files are written after a request, by a thread, and read when a sequence begins as theirs do. The least recently used
-ones are removed when there are more bytes than the limit.
+Files are written by a thread, while a sequence grows and at its end, and read when another one begins as theirs do. The
+least recently used ones are removed when there are more bytes than the limit.
 """
 
 from __future__ import annotations
