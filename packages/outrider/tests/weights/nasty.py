@@ -76,7 +76,7 @@ def main() -> None:
             assert not isinstance(theirs, str), theirs
             table["pre"][pre] = [others, digest(theirs, others)]
         table["llama_cpp_python"] = reference.version
-    KEPT.write_text(json.dumps(table, separators=(",", ":")) + "\n")
+    KEPT.write_text(json.dumps(table, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
