@@ -14,7 +14,7 @@ from outrider.weights.gguf.splits import SPLITS
 from tests.weights.nasty import KEPT, digest, encoded, strings
 from tests.weights.record_splits import write
 
-TABLE: dict[str, Any] = json.loads(KEPT.read_text())
+TABLE: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8"))
 REWRITTEN = (
     *("tekken", "youtu", "tiny_aya", "cohere2moe", "kimi-k2", "gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"),
     *("deepseek-coder", "deepseek-llm", "afmoe", "superbpe"),
