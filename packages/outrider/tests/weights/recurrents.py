@@ -113,7 +113,7 @@ def write_gguf(
         },
     }
     writer = gguf.GGUFWriter(path, arch)
-    add_keys(writer, arch, header | _HEADER[arch] | dict(changes or {}))
+    add_keys(writer, arch, header | _HEADER.get(arch, {}) | dict(changes or {}))
     for name, tensor in tensors.items():
         values = tensor.float().contiguous().numpy()
         if kind != "F32" and values.ndim > 1 and values.shape[-1] % 32 == 0:

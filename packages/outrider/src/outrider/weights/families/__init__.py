@@ -11,6 +11,7 @@ from outrider.weights.families.gemma4 import GEMMA4
 from outrider.weights.families.glm4 import GLM, GLM4
 from outrider.weights.families.gpt_oss import GPT_OSS
 from outrider.weights.families.granite import GRANITE
+from outrider.weights.families.granite_hybrid import GRANITE_HYBRID
 from outrider.weights.families.hunyuan import HUNYUAN, HUNYUAN_MOE
 from outrider.weights.families.hybrid import QWEN3_5, QWEN3_5_MOE, QWEN3_NEXT
 from outrider.weights.families.lfm2 import LFM2
@@ -36,6 +37,7 @@ FAMILIES: dict[str, Family] = {
         *(SEED_OSS, ERNIE4_5, EXAONE4, HUNYUAN, MINISTRAL3),
         *(GEMMA, GEMMA2, GEMMA3, GEMMA4, MIXTRAL, QWEN3_MOE, QWEN2_MOE, OLMOE, GRANITE_MOE, MINIMAX_M2, GLM4_MOE),
         *(DOTS1, ERNIE4_5_MOE, HUNYUAN_MOE, GPT_OSS, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE, LFM2, LFM2_MOE),
+        GRANITE_HYBRID,
         *(DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, MISTRAL4),
     )
 }

@@ -38,7 +38,7 @@ TEXT_PARTS: Mapping[str, str] = {
 NATIVE_ONLY = frozenset(
     (
         *("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gemma4_text", "lfm2", "lfm2_moe"),
-        *("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4"),
+        *("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4", "granitemoehybrid"),
     )
 )
 """Families of ours that only the native library computes; without it, transformers' code does."""

@@ -127,9 +127,13 @@ def _is_norm(name: str) -> bool:
 
 
 def _side_by_side(name: str, own: str, config: ModelConfig) -> tuple[str, RecurrentLayers] | None:
-    if config.recurrent is None or not own.endswith(("in_proj_qkvz.weight", "in_proj_ba.weight")):
+    if config.recurrent is None or ".linear_attn." not in name:
         return None
-    return name.removesuffix(".weight").rpartition("in_proj_")[2], config.recurrent
+    stem, kind = own.rpartition(".")[0], name.rpartition("linear_attn.")[2].partition(".")[0]
+    mamba = config.recurrent.kind == "mamba2"
+    if not stem.endswith((".in_proj", ".conv1d") if mamba else (".in_proj_qkvz", ".in_proj_ba")):
+        return None
+    return kind.removeprefix("in_proj_"), config.recurrent
 
 
 def _of_heads(

@@ -8,6 +8,7 @@ from outrider.weights.gguf.deepseek import DEEPSEEK2, MISTRAL4
 from outrider.weights.gguf.dense import DENSE
 from outrider.weights.gguf.gemma4 import GEMMA4
 from outrider.weights.gguf.gpt_oss import GPT_OSS
+from outrider.weights.gguf.granite_hybrid import GRANITE_HYBRID
 from outrider.weights.gguf.header import GGUFHeader
 from outrider.weights.gguf.hybrid import HYBRIDS
 from outrider.weights.gguf.lfm2 import LFM2, LFM2_MOE
@@ -134,6 +135,7 @@ GGUF_FAMILIES: dict[str, GGUFFamily] = {
     "mistral4": MISTRAL4,
     "lfm2": LFM2,
     "lfm2moe": LFM2_MOE,
+    "granitehybrid": GRANITE_HYBRID,
 }
 MIXTRAL = GGUFFamily(family="mixtral", interleaved=True, read=_mixtral, keys=_EXPERTS)
 """Files of the architecture ``llama`` that have experts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -96,6 +97,8 @@ def family_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """
     if name.endswith((".conv1d.weight", ".conv.conv.weight")) and len(shape) == 2:
         return shape[0], 1, shape[1]
+    if name.endswith((".mamba.D", ".mamba.norm.weight", ".linear_attn.decay")):
+        return (math.prod(shape),)
     if name.endswith((".k_b_proj.weight", ".v_b_proj.weight")) and len(shape) == 3:
         return shape[0] * shape[1], shape[2]
     if name.endswith(".e_score_correction_bias"):
