@@ -28,7 +28,7 @@ from outrider_torch.models.llama import LlamaModel
 from outrider_torch.models.stored import torch_tensors
 from tests import small_models
 from tests.families import MEMBERS, VOCAB, build
-from tests.weights import gemma4s, hybrids, latents, recurrents
+from tests.weights import gemma4s, hybrids, latents, mambas, recurrents
 
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 BEGIN, END = "<!-- families: made by python -m tests.family_table --write -->", "<!-- end of families -->"
@@ -60,6 +60,7 @@ def members() -> dict[str, list[Any]]:
     makers += [partial(gemma4s.build, case) for case in gemma4s.CASES]
     makers += [partial(latents.build, name) for name in latents.CASES]
     makers += [partial(recurrents.build, case) for case in recurrents.CASES]
+    makers += [partial(mambas.build, case) for case in mambas.CASES]
     for make in makers:
         model = make()
         found[model.config.model_type].append(model)

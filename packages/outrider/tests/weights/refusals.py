@@ -196,6 +196,12 @@ OTHERS: tuple[Refusal, ...] = (
     _config("lfm2", conv_L_cache=1),
     _config("lfm2", layer_types=ABSENT, full_attn_idxs=3),
     _config("lfm2_moe", layer_types=ABSENT),
+    _config("granitemoehybrid", layer_types=["linear_attention"]),
+    _config("granitemoehybrid", layer_types=["linear_attention"] * 2),
+    _config("granitemoehybrid", mamba_d_head=8),
+    _config("granitemoehybrid", mamba_n_groups=3),
+    _config("granitemoehybrid", mamba_d_conv=1),
+    _config("granitemoehybrid", time_step_limit=[0.0, 0.1]),
     # Tensors
     _tensor("llama", _Q, ABSENT),
     _tensor("llama", _Q, torch.ones(7, 7)),

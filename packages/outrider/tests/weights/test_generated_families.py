@@ -123,6 +123,9 @@ def small(family: str) -> dict[str, Any]:
         raw |= {"layer_types": ["conv", "full_attention"]}
     if family == "lfm2_moe":
         raw |= {"num_experts": 5, "num_experts_per_tok": 2, "num_dense_layers": 1}
+    if family == "granitemoehybrid":
+        raw |= {"num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 16}
+        raw |= {"layer_types": ["linear_attention", "full_attention"], "mamba_n_heads": 4, "mamba_d_state": 8}
     if family == "gemma4_text":
         raw |= {
             "global_head_dim": 16,

@@ -24,7 +24,7 @@ from outrider.weights.hf_config.config import parse_config, to_hf_config
 from outrider_torch.models.llama import LlamaModel
 from outrider_torch.models.stored import torch_tensors
 from tests import small_models
-from tests.weights import recurrents
+from tests.weights import mambas, recurrents
 from tests.weights.gguf_models import CASES, arch_of, raw_config, tensors_of, write_case
 
 ARCHITECTURES = {
@@ -108,6 +108,7 @@ def test_a_scaling_gives_transformers_logits(
 
 def test_every_architecture_has_a_case() -> None:
     elsewhere = {"gemma4", "deepseek2", "mistral4", "gpt-oss", *recurrents.CASES}  # in files of their own
+    elsewhere |= {case.arch for case in mambas.CASES.values()}
     assert GGUF_FAMILIES.keys() == set(map(arch_of, CASES)) | HYBRIDS.keys() | elsewhere
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from outrider.errors import ModelFormatError
 
 from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.reader import open_gguf
@@ -34,3 +37,49 @@ def test_gguf_files_give_the_logits_of_transformers(case: str, tmp_path: Path) -
     assert replace(found.config, rms_norm_eps=folder.config.rms_norm_eps) == folder.config
     assert found.stored.keys() == folder.stored.keys()
     assert difference(found, theirs) < 2e-6
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_quantised_rows_are_cut_and_never_changed(case: str, tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", case, converted(case, save(build(case), tmp_path)), kind="Q8_0")
+    found = open_gguf(tmp_path / "m.gguf").stored
+    for part in ("qkv", "z", "a"):
+        assert found[f"model.layers.0.linear_attn.in_proj_{part}.weight"].type == "Q8_0"
+        assert found[f"model.layers.0.linear_attn.in_proj_{part}.weight"].mapped_file is not None
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "message"),
+    [
+        ("granitehybrid", {"layer_types": ["mamba"] * 3}, "does not name one of"),
+        ("granitehybrid", {"layer_types": ["mamba"] * 4}, "no layer with attention"),
+        ("granitehybrid", {"mamba_d_conv": 1}, "a convolution of 1 row is not supported"),
+        ("granitehybrid", {"mamba_n_groups": 3}, "3 groups do not divide 8 heads"),
+        ("granitehybrid", {"mamba_d_head": 8}, "is not mamba_expand times hidden_size: 128"),
+        ("granitehybrid", {"time_step_limit": [0.001, {"__float__": "Infinity"}]}, "only .0, Infinity. is"),
+        ("granitehybrid", {"time_step_limit": 3}, "only .0, Infinity. is"),
+        ("granitehybrid with experts", {"num_experts_per_tok": 7}, "is more than num_local_experts=6"),
+    ],
+)
+def test_a_config_that_contradicts_itself_is_refused(case: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelFormatError, match=message):
+        parse_config(build(case).config.to_dict() | changes)
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "message"),
+    [
+        ("granitehybrid", {"attention.head_count_kv": [0, 2]}, "is no number for each of 4 layers"),
+        ("granitehybrid", {"attention.scale": None}, "attention_multiplier=None is not a positive number"),
+        ("granitehybrid", {"ssm.time_step_rank": 7}, "ssm.inner_size=128 is no multiple of"),
+        ("granitehybrid", {"ssm.state_size": 8}, "has shape"),
+        ("granitehybrid", {"ssm.group_count": 2}, "has shape"),
+        ("granitehybrid with experts", {"expert_shared_feed_forward_length": 64}, "has shape"),
+    ],
+)
+def test_a_gguf_file_that_contradicts_itself_is_refused(
+    case: str, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    write_gguf(tmp_path / "m.gguf", case, converted(case, save(build(case), tmp_path)), changes)
+    with pytest.raises(ModelFormatError, match=message):
+        open_gguf(tmp_path / "m.gguf")

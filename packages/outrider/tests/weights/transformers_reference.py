@@ -59,6 +59,10 @@ _ROUTED: dict[str, Any] = {
     **{"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1},
     **{"first_k_dense_replace": 1},
 }
+_MAMBA: dict[str, Any] = {
+    **{"layer_types": ["linear_attention", "full_attention"], "mamba_n_heads": 4, "mamba_d_state": 8},
+    **{"num_local_experts": 4, "shared_intermediate_size": 16},
+}
 _OWN: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("gemma2", "gemma3_text", "olmo3", "exaone4"), _KINDS),
     **{family: {"sliding_window": 16} for family in ("mistral", "phi3", "starcoder2")},
@@ -81,6 +85,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "qwen2_moe": _EXPERTS,
     "olmoe": {"num_experts": 5, "num_experts_per_tok": 2},
     **{family: {"num_local_experts": 5, "num_experts_per_tok": 2} for family in ("granitemoe", "minimax_m2")},
+    "granitemoehybrid": _MAMBA,
     **dict.fromkeys(("glm4_moe", "dots1"), _ROUTED),
     "ernie4_5_moe": {"moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 24},
     "hunyuan_v1_moe": {"num_experts": 5, "moe_topk": 2},

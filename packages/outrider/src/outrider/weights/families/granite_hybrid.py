@@ -112,8 +112,7 @@ _MLP = {
 GRANITE_HYBRID = Family(
     name="granitemoehybrid",
     architecture="GraniteMoeHybridForCausalLM",
-    differs="Granite with Mamba-2 in most layers, mostly without rotation; experts, with one that every token is "
-    "computed by, or none",
+    differs="Granite with Mamba-2 in most layers, mostly without rotation; with experts or without",
     defaults={key: value for key, value in GRANITE.defaults.items() if key != "mlp_bias"}
     | {
         "num_local_experts": 8,
