@@ -25,7 +25,13 @@ _GRANITE: dict[str, Any] = {
     **{"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "shared_intermediate_size": 96},
     **{"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.2, "logits_scaling": 4.0},
 }
-_SSM = {"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 1, "ssm.time_step_rank": 8, "ssm.inner_size": 128}
+_SSM = {
+    "ssm.conv_kernel": 4,
+    "ssm.state_size": 16,
+    "ssm.group_count": 1,
+    "ssm.time_step_rank": 8,
+    "ssm.inner_size": 128,
+}
 _GRANITE_HEADER: dict[str, Any] = {
     **_SSM,
     **{"attention.head_count_kv": [0, 2, 0, 0], "attention.layer_norm_rms_epsilon": 1e-6},

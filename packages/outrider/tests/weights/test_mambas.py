@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from outrider.errors import ModelFormatError
-
 from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.hf_config.config import parse_config, to_hf_config

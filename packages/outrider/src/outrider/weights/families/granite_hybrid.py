@@ -10,7 +10,7 @@ from outrider.models.config import Experts, ModelConfig, RecurrentLayers
 from outrider.utils.json_files import shown
 from outrider.weights.families.base import Family, Raw, flag, num_layers, words
 from outrider.weights.families.granite import GRANITE
-from outrider.weights.families.mamba import check_time_steps, mamba_layers, mamba_names
+from outrider.weights.families.mamba import check_time_steps, checked_mamba, mamba_names
 from outrider.weights.families.mixture import experts_of
 from outrider.weights.values import positive_integer
 
@@ -45,15 +45,18 @@ def _mamba(raw: Raw, layers: tuple[bool, ...]) -> RecurrentLayers:
             f"mamba_d_head={size} times mamba_n_heads={heads} is not mamba_expand times hidden_size: {inner}"
         )
     check_time_steps(raw)
-    return mamba_layers(
-        layers,
-        key_heads=positive_integer(raw, "mamba_n_groups"),
-        value_heads=heads,
-        key_dim=positive_integer(raw, "mamba_d_state"),
-        value_dim=size,
-        convolution=positive_integer(raw, "mamba_d_conv"),
-        biased_convolution=flag(raw, "mamba_conv_bias"),
-        biased=flag(raw, "mamba_proj_bias"),
+    return checked_mamba(
+        RecurrentLayers(
+            layers=layers,
+            key_heads=positive_integer(raw, "mamba_n_groups"),
+            value_heads=heads,
+            key_dim=positive_integer(raw, "mamba_d_state"),
+            value_dim=size,
+            convolution=positive_integer(raw, "mamba_d_conv"),
+            kind="mamba2",
+            convolution_bias=flag(raw, "mamba_conv_bias"),
+            projection_bias=flag(raw, "mamba_proj_bias"),
+        )
     )
 
 
@@ -105,7 +108,11 @@ _MLP = {
     "mlp.gate": "block_sparse_moe.router.layer",
     **{f"mlp.experts.*.{part}_proj": "block_sparse_moe.input_linear" for part in ("gate", "up")},
     "mlp.experts.*.down_proj": "block_sparse_moe.output_linear",
-    **{f"{mlp}.{part}_proj": "shared_mlp.input_linear" for mlp in ("mlp", "mlp.shared_expert") for part in ("gate", "up")},
+    **{
+        f"{mlp}.{part}_proj": "shared_mlp.input_linear"
+        for mlp in ("mlp", "mlp.shared_expert")
+        for part in ("gate", "up")
+    },
     **{f"{mlp}.down_proj": "shared_mlp.output_linear" for mlp in ("mlp", "mlp.shared_expert")},
 }
 

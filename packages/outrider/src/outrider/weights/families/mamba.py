@@ -11,23 +11,18 @@ from outrider.models.config import RecurrentLayers
 from outrider.utils.json_files import shown
 from outrider.weights.families.base import Raw
 
-__all__ = ["check_time_steps", "mamba_layers", "mamba_names"]
+__all__ = ["check_time_steps", "checked_mamba", "mamba_names"]
 
 
-def mamba_layers(layers: tuple[bool, ...], *, biased_convolution: bool, biased: bool, **sizes: int) -> RecurrentLayers:
-    """The layers. ``sizes``: those of ``RecurrentLayers``, where key heads are Mamba's groups and keys its states.
-
-    Raises ``ModelFormatError`` for sizes that contradict each other or are not supported.
-    """
-    if sizes["value_heads"] % sizes["key_heads"]:
+def checked_mamba(found: RecurrentLayers) -> RecurrentLayers:
+    """``found``, whose key heads are Mamba's groups. Raises ``ModelFormatError`` for sizes that are not supported."""
+    if found.value_heads % found.key_heads:
         raise ModelFormatError(
-            f"{sizes['key_heads']} groups do not divide {sizes['value_heads']} heads: download the model again"
+            f"{found.key_heads} groups do not divide {found.value_heads} heads: download the model again"
         )
-    if sizes["convolution"] < 2:
+    if found.convolution < 2:
         raise ModelFormatError("a convolution of 1 row is not supported: one of 2 rows or more is")
-    return RecurrentLayers(
-        layers=layers, **sizes, kind="mamba2", convolution_bias=biased_convolution, projection_bias=biased
-    )
+    return found
 
 
 def check_time_steps(raw: Raw) -> None:
