@@ -27,6 +27,7 @@ from outrider.drafters.datastore import collect
 from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.heads.fingerprint import TargetFingerprint
+from outrider.drafters.heads.masked import DSpark
 from outrider.drafters.model.model import ModelDrafter
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.text.grammar import GrammarDrafter
@@ -176,6 +177,8 @@ def assistant(cache: KVCache) -> Drafter:
 EAGLE = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 2, "intermediate_size": 3, "max_seq_len": 64}
 MASKED = EAGLE | {"heads": 3, "num_layers": 2, "feature_layers": (1,), "mask_token_id": 0, "selector_rank": 2}
 MASKED |= {"selector_top_k": 2, "conv_taps": 2}
+SPARK = EAGLE | {"heads": 3, "num_layers": 2, "feature_layers": (1,), "mask_token_id": 0}
+SPARK |= {"dspark": DSpark(rank=2, confidence=True, confidence_reads_token=True)}
 BLOCK = EAGLE | {"heads": 3, "num_layers": 2, "selector_rank": 2, "feature_layers": (1,)}
 
 
@@ -306,6 +309,8 @@ SOURCES: dict[str, Source] = {
     "dflash": Source(trained("dflash", **BLOCK)),
     "dflash, dynamic tree": Source(trained("dflash", **BLOCK), {"tree": "dynamic", "tree_nodes": 6}, branches=True),
     "diffusion": Source(trained("diffusion", **MASKED), {"draft": "dflash"}),
+    "dspark": Source(trained("dspark", **SPARK)),
+    "dspark, dynamic tree": Source(trained("dspark", **SPARK), {"tree": "dynamic", "tree_nodes": 6}, branches=True),
     "medusa, static tree": Source(trained("medusa", heads=3), {"tree": (3, 2, 1)}, branches=True),
     "pass": Source(trained("pass", heads=3)),
     "random tree": Source(lambda cache: Scripted(random_tree), branches=True),
@@ -344,6 +349,7 @@ MERGED_WITH: dict[str, Callable[[KVCache], Drafter]] = {
     "mtp": mtp,
     "assistant": assistant,
     "dflash": trained("dflash", **BLOCK),
+    "dspark": trained("dspark", **SPARK),
     "medusa": trained("medusa", heads=3),
     "blockwise": trained("blockwise", heads=3, intermediate_size=3),
     "pass": trained("pass", heads=3),
@@ -378,6 +384,8 @@ HEADS = {
     "dflash": "rejection",
     "dflash, dynamic tree": "iterative",
     "diffusion": "block",
+    "dspark": "rejection",
+    "dspark, dynamic tree": "iterative",
     "pass": "block",
     "medusa, static tree": "sequoia",
 }

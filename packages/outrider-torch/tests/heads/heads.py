@@ -10,6 +10,7 @@ from torch import nn
 
 from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
+from outrider.drafters.heads.masked import DSpark
 from outrider.models.config import ModelConfig
 from outrider_torch.heads import make_head
 from tests import small_models
@@ -26,8 +27,11 @@ def config(kind: str, **changes: Any) -> HeadConfig:
     own: dict[str, Any] = {"heads": 3}
     if kind.startswith("eagle"):
         own = dict(LAYER)
-    if kind == "diffusion":
+    if kind in ("diffusion", "dspark"):
         own |= LAYER | {"num_layers": 2, "feature_layers": (1, 2), "mask_token_id": 63, "layer_windows": (0, 6)}
+    if kind == "dspark":
+        own |= {"dspark": DSpark(rank=4, confidence=True, confidence_reads_token=True)}
+    if kind == "diffusion":
         own |= {"conv_taps": 2, "conv_group": 8, "selector_rank": 4, "selector_top_k": 8}
     if kind == "dflash":
         own |= LAYER | {"num_layers": 2, "selector_rank": 4}

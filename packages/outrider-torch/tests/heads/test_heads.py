@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from outrider.drafters.heads.config import HEAD_KINDS, HeadConfig
+from outrider.drafters.heads.masked import MASKED
 from outrider.errors import IncompatibleDraftError, ModelFormatError, OutriderError
 from outrider.models.frequencies import inverse_frequencies
 from outrider_torch.heads import load_head, make_head, save_head
@@ -41,8 +42,8 @@ def run(head: Any, kind: str, rows: int = 5) -> Tensor:
     out: Tensor
     if kind == "pass":
         out = head()
-    elif kind == "diffusion":
-        out = head(x[:4], torch.arange(4), causal)
+    elif kind in MASKED:
+        out = head(x[: head.block_size], torch.arange(head.block_size), causal)
     elif kind.startswith("eagle") or kind == "dflash":
         out = head.scorable(head(x, head.fuse(features), torch.arange(rows), causal))
     else:

@@ -25,9 +25,9 @@ def block_head(**changes: Any) -> BlockHead:
     return head
 
 
-def recorded(engine: Engine, *requests: Any) -> list[tuple[tuple[int, ...], Draft]]:
+def recorded(engine: Engine, *requests: Any, source: str = "dflash") -> list[tuple[tuple[int, ...], Draft]]:
     """Every draft, with the text it was made for."""
-    drafter: Any = engine.drafters["dflash"]
+    drafter: Any = engine.drafters[source]
     propose, said = drafter.propose, list[tuple[tuple[int, ...], Draft]]()
 
     def recording(views: Any, budgets: Any) -> Any:

@@ -21,6 +21,7 @@ from outrider.verify.tree import path_to
 from outrider_torch.drafters.torch_target import torch_target
 from outrider_torch.heads.dflash import BlockHead
 from outrider_torch.heads.diffusion import DiffusionHead
+from outrider_torch.heads.dspark import DSparkHead
 from outrider_torch.heads.eagle import Attend, EagleLayer
 from tests import small_models
 from tests.pairwise import pairwise, slow_unless
@@ -124,6 +125,29 @@ def diffusion_row(head: DiffusionHead, tokens: Sequence[int], path: Sequence[int
     return (row - 1e4).index_copy(0, best, row[best] + gained)
 
 
+def dspark_row(head: DSparkHead, tokens: Sequence[int], path: Sequence[int]) -> Tensor:
+    """As ``diffusion_row`` without a selector, and what the token before adds; the last token's row guesses too."""
+    c, last = head.config, len(tokens) - 1
+    context = head.context(head.fuse(features(tokens, c.feature_layers)[0])[:last], torch.arange(last))
+    windows = iter(c.layer_windows)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        window, (keys, values) = next(windows), context.pop(0)
+        first = max(0, last - window) if window else 0
+        keys, values = (
+            torch.cat(parts).repeat_interleave(3, dim=1) for parts in ((keys[first:], k), (values[first:], v))
+        )
+        weights = (torch.einsum("qhd,khd->hqk", q, keys) / c.head_dim**0.5).softmax(-1)
+        return torch.einsum("hqk,khd->qhd", weights, values)
+
+    assert c.mask_token_id is not None
+    assert head.markov is not None
+    block = HEADED.embed(torch.tensor([tokens[-1], *[c.mask_token_id] * (c.heads - 1)]))
+    out = head(block, torch.arange(last, last + len(block)), attend)[len(path)]
+    row: Tensor = HEADED.compute_logits(out[None])[0]
+    return row + head.markov.after.weight @ head.markov.before.weight[[*tokens, *path][-1]]
+
+
 def pass_row(head: nn.Module, tokens: Sequence[int], path: Sequence[int]) -> Tensor:
     """The target over the text and as many look-ahead embeddings as the path is long."""
     ahead: Tensor = head()[: len(path)]
@@ -140,6 +164,7 @@ def medusa_row(head: nn.Module, tokens: Sequence[int], path: Sequence[int]) -> T
 ROWS: dict[str, Any] = {
     "eagle": eagle_row, "eagle3": eagle_row, "dflash": dflash_row, "pass": pass_row, "medusa": medusa_row,
     "blockwise": medusa_row, "eagle3.1": eagle_row, "dflash, window": dflash_row, "diffusion": diffusion_row,
+    "dspark": dspark_row,
     "eagle3, published": eagle_row,
 }  # fmt: skip
 LLAMA3 = {

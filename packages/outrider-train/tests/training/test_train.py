@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from outrider.drafters.heads.config import HEAD_KINDS
+from outrider.drafters.heads.masked import MASKED
 from outrider.errors import CapacityError, ConfigError, NumericalError
 from outrider_torch.heads import checkpoint, load_head
 from outrider_train import trainer as trainer_module
@@ -29,7 +30,7 @@ from outrider_train.tasks import HeadTask
 from outrider_train.trainer import Trainer
 from tests.training import small
 
-TRAINED = [kind for kind in HEAD_KINDS if kind != "diffusion"]  # which is read, as others publish it
+TRAINED = [kind for kind in HEAD_KINDS if kind not in MASKED]  # which are read, as others publish them
 
 
 @pytest.fixture(scope="module")

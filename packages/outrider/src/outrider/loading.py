@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from outrider.config import SOURCES, EngineConfig, source_record
-from outrider.config.combination import AUTO, USUAL, WITH_ASSISTANT, WITH_OWN_HEAD, parse
+from outrider.config.combination import AUTO, USUAL, WITH_ASSISTANT, WITH_DSPARK, WITH_OWN_HEAD, parse
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.datastore import Datastore, read_origin
 from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.heads.fingerprint import target_fingerprint
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.trained.assistant_files import has_assistant, require_assistant
+from outrider.drafters.trained.dspark_files import dspark_beside
 from outrider.drafters.trained.mtp_head import MtpHead, mtp_head, require_head
 from outrider.engine.draft_length.cost import StepCost, calibrate
 from outrider.engine.engine import Engine
@@ -165,6 +166,9 @@ def _load_heads(
     elif draft == AUTO:
         draft = PLAIN if model.config.hears else USUAL if mtp_head(model) is None else WITH_OWN_HEAD
         draft = WITH_ASSISTANT if has_assistant(config.model, model) else draft
+        beside = dspark_beside(config.model, model) if draft == USUAL else None
+        if beside is not None:
+            draft, heads["dspark"] = WITH_DSPARK, beside
     if "mtp" in parse(draft).names and "mtp" not in heads:
         heads["mtp"] = require_head(model, config.model)
     if "assistant" in parse(draft).names:

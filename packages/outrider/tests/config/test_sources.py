@@ -104,7 +104,7 @@ def test_a_record_is_complete(name: str) -> None:
 def test_every_kind_of_head_has_one_source() -> None:
     kinds = [kind for source in SOURCES.values() for kind in source.head_kinds]
     assert sorted(kinds) == sorted(HEAD_KINDS)
-    assert head_sources() == ("eagle", "dflash", "medusa", "blockwise", "pass")
+    assert head_sources() == ("eagle", "dflash", "dspark", "medusa", "blockwise", "pass")
 
 
 def test_a_source_without_a_record_drafts_as_asked() -> None:

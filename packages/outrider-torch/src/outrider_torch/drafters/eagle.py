@@ -19,6 +19,7 @@ from outrider_torch.drafters.torch_target import torch_target
 from outrider_torch.heads import head_weights
 from outrider_torch.heads.dflash import BlockHead
 from outrider_torch.heads.diffusion import DiffusionHead
+from outrider_torch.heads.dspark import DSparkHead
 from outrider_torch.heads.eagle import EagleLayer
 
 
@@ -46,6 +47,13 @@ def build_eagle(context: DrafterContext) -> Drafter:
         return eagle.build(replace(context, heads={"eagle": head_weights(head)}))
     runner = TorchEagle(head, torch_target(target), replace(context.cache, prefix_reuse=False))
     return TorchEagleDrafter(runner, head.config, vocab_size=context.vocab_size)
+
+
+def build_dspark(context: DrafterContext) -> Drafter:
+    """The source ``dspark``, with a torch head as in ``build_eagle``."""
+    head, target = context.heads["dspark"], context.require_target()[0]
+    assert isinstance(head, DSparkHead)
+    return DiffusionDrafter(target, head, vocab_size=context.vocab_size, cache=context.cache)
 
 
 def build_dflash(context: DrafterContext) -> Drafter:

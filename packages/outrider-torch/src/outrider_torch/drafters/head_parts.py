@@ -32,11 +32,11 @@ def draft_vocabulary(head: ScoringHead, target: HeadTarget) -> DraftVocabulary |
     return DraftVocabulary(head.draft_ids.cpu().numpy(), target.config.vocab_size)
 
 
-def linear(weight: Tensor, bias: Tensor | None, target: HeadTarget) -> Callable[[Tensor], Tensor]:
-    """``x W' + b`` on the target's kernels."""
+def linear(weight: Tensor, bias: Tensor | None, target: HeadTarget, kind: str = "") -> Callable[[Tensor], Tensor]:
+    """``x W' + b`` on the target's kernels. ``kind``: of the head."""
     if target.device.type == "cpu" and library() is not None:
         context = target.context if isinstance(target, TorchTarget) else None
-        return pack_tensor(weight.float(), head_format(target), bias=bias, context=context)
+        return pack_tensor(weight.float(), head_format(target, kind), bias=bias, context=context)
     return TorchLinear(weight, bias)
 
 
@@ -55,9 +55,9 @@ def own_cache(spec: CacheSpec, config: HeadConfig, target: HeadTarget) -> KVCach
 class _Packed(nn.Module):
     """``nn.Linear`` on the target's kernels."""
 
-    def __init__(self, layer: nn.Linear, target: HeadTarget) -> None:
+    def __init__(self, layer: nn.Linear, target: HeadTarget, kind: str) -> None:
         super().__init__()
-        self._linear = linear(layer.weight.detach(), None if layer.bias is None else layer.bias.detach(), target)
+        self._linear = linear(layer.weight.detach(), None if layer.bias is None else layer.bias.detach(), target, kind)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: float [..., in] -> [..., out]."""
@@ -67,10 +67,11 @@ class _Packed(nn.Module):
 def packed(head: AnyModule, target: HeadTarget) -> AnyModule:
     """``head`` in the target's dtype and on its device, its linear layers packed in place: no longer trainable."""
     head.to(device=target.device, dtype=target.dtype)
+    kind = head.config.kind if isinstance(head, ScoringHead) else ""
     for module in list(head.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):
-                setattr(module, name, _Packed(child, target))
+                setattr(module, name, _Packed(child, target, kind))
     return head
 
 
@@ -102,7 +103,7 @@ class Scores:
         self.vocabulary = draft_vocabulary(head, target)
         self._linear: Callable[[Tensor], Tensor]
         if isinstance(head.lm_head, nn.Linear):
-            self._linear = linear(head.lm_head.weight.detach(), None, target)
+            self._linear = linear(head.lm_head.weight.detach(), None, target, head.config.kind)
         elif head.lm_head is not None:
             self._linear = head.lm_head
         else:

@@ -22,6 +22,7 @@ from outrider.weights.hub.convert_tokenizer import write_json
 from outrider_torch.heads.blockwise import BlockwiseHeads
 from outrider_torch.heads.dflash import BlockHead
 from outrider_torch.heads.diffusion import DiffusionHead
+from outrider_torch.heads.dspark import DSparkHead
 from outrider_torch.heads.eagle import EagleLayer
 from outrider_torch.heads.medusa import MedusaHeads
 from outrider_torch.heads.pass_ import LookaheadEmbeddings
@@ -37,6 +38,7 @@ def make_head(config: HeadConfig) -> nn.Module:
         "eagle3": EagleLayer,
         "dflash": BlockHead,
         "diffusion": DiffusionHead,
+        "dspark": DSparkHead,
     }
     return kinds[config.kind](config)
 

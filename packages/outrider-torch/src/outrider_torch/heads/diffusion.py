@@ -39,6 +39,8 @@ class DiffusionAttention(nn.Module):
         self.o_proj = nn.Linear(config.num_heads * own, d, bias=False)
         self.q_norm = HeadNorm(own, config.rms_norm_eps)
         self.k_norm = HeadNorm(own, config.rms_norm_eps)
+        has_sinks = config.dspark is not None and config.dspark.sinks
+        self.sinks = nn.Parameter(torch.zeros(config.num_heads)) if has_sinks else None
 
     def queries(self, x: Tensor, positions: Tensor) -> Tensor:
         """x: [n, d] -> [n, heads, head_dim]."""
@@ -60,7 +62,7 @@ class BlockConvolution(nn.Module):
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
         d, self.taps, self.group = config.hidden_size, config.conv_taps, config.conv_group
-        self.rows = config.heads + 1
+        self.rows = config.block_rows
         self.base_kernel = nn.Parameter(torch.zeros(2, self.taps, d))
         self.kernel_projection = nn.Linear(d, 2 * self.taps * (d // self.group), bias=False)
 
@@ -141,8 +143,8 @@ class DiffusionHead(ScoringHead):
 
     @property
     def block_size(self) -> int:
-        """Rows of a block: the last token's, and one for each guess."""
-        return self.config.heads + 1
+        """Rows of a block: the last token's, and masked ones."""
+        return self.config.block_rows
 
     def fuse(self, features: Tensor) -> Tensor:
         """Fused features [n, d] of the streams after ``feature_layers``; keys and values are projected from them."""
@@ -150,7 +152,7 @@ class DiffusionHead(ScoringHead):
 
     def context(self, fused: Tensor, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of fused features, [n, kv_heads, head_dim] each, for every layer."""
-        return [layer.self_attn.keys(fused, positions) for layer in self._own_layers()]
+        return [layer.self_attn.keys(fused, positions) for layer in self.own_layers()]
 
     def forward(self, embeddings: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Whole blocks, one after the other, through all layers.
@@ -164,15 +166,16 @@ class DiffusionHead(ScoringHead):
             The LM head's input: float [n, d].
         """
         x = embeddings
-        for layer in self._own_layers():
+        for layer in self.own_layers():
             x = layer(x, positions, attend)
         return self.norm(x)  # type: ignore[no-any-return]
 
-    def _own_layers(self) -> list[DiffusionLayer]:
+    def own_layers(self) -> list[DiffusionLayer]:
+        """The layers, lowest first."""
         return [layer for layer in self.layers if isinstance(layer, DiffusionLayer)]
 
 
 def block_tokens(last: int, config: HeadConfig) -> list[int]:
     """Input tokens of a block after the token ``last``."""
     assert config.mask_token_id is not None
-    return [last, *[config.mask_token_id] * config.heads]
+    return [last, *[config.mask_token_id] * (config.block_rows - 1)]

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from outrider.config.combination import USUAL, WITH_ASSISTANT, WITH_OWN_HEAD
+from outrider.config.combination import USUAL, WITH_ASSISTANT, WITH_DSPARK, WITH_OWN_HEAD
 from outrider.drafters.heads.find import shipped_heads
 from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
 from outrider.drafters.trained.assistant_files import find_assistant
+from outrider.drafters.trained.dspark_files import find_dspark
 from outrider.engine.memory_plan import config_row_bytes
 from outrider.engine.pass_times import last_times
 from outrider.errors import OutriderError
@@ -66,9 +67,12 @@ def check_model(ref: str) -> Facts:
 
 
 def _assistant(facts: Facts, place: str) -> Facts:
-    """The drafts of a Gemma 4 that has an assistant beside it; empty: it has none, or is another model."""
-    is_gemma = facts["runs"] == "native" and facts["family"] == "gemma4_text"
-    return {"draft": WITH_ASSISTANT} if is_gemma and find_assistant(place) is not None else {}
+    """The drafts of a model that has an assistant (Gemma 4) or a DSpark head beside it; empty: it has none."""
+    if facts["runs"] != "native":
+        return {}
+    if facts["family"] == "gemma4_text" and find_assistant(place) is not None:
+        return {"draft": WITH_ASSISTANT}
+    return {"draft": WITH_DSPARK} if facts["draft"] == USUAL and find_dspark(place) is not None else {}
 
 
 def _measured(folder: Path) -> Facts:

@@ -22,13 +22,16 @@ from outrider.utils.suggest import unknown
 
 AUTO = "auto"
 """An engine's choice: the first of ``head_sources()`` that it was given a head for; else, for a model whose files have
-a draft head, ``WITH_OWN_HEAD``; with an assistant beside it, ``WITH_ASSISTANT``; else ``USUAL``."""
+a draft head, ``WITH_OWN_HEAD``; with an assistant or a DSpark head beside it, ``WITH_ASSISTANT`` or ``WITH_DSPARK``;
+else ``USUAL``."""
 USUAL = "suffix"
 """The fastest that needs nothing but the model, and the one that hardly ever loses (benchmarks/README.md)."""
 WITH_OWN_HEAD = "suffix,mtp"
 """The same, and the model's own head where nothing is to be copied."""
 WITH_ASSISTANT = "suffix,assistant"
 """The same, with the assistant that lies beside the model."""
+WITH_DSPARK = "suffix,dspark"
+"""The same, with the DSpark head that lies beside the model."""
 
 CASCADE = "prediction,suffix"
 """What ``cascade`` stands for."""
@@ -108,7 +111,7 @@ def draft_help() -> str:
     return (
         f"Where drafts come from. {listed}. {AUTO} is the first source that --heads has a head for, else {USUAL}, and "
         f"{WITH_OWN_HEAD} if the model's files have a draft head, {WITH_ASSISTANT} if Gemma 4's assistant lies "
-        f"beside it. cascade is {CASCADE}. "
+        f"beside it, {WITH_DSPARK} if a DSpark head does. cascade is {CASCADE}. "
         "package.module:Class is your own. Combine them: 'a,b' (the first that has something), 'a/b' (what has won "
         "most), 'a+b' (one tree of both)."
     )

@@ -144,6 +144,15 @@ _CORE = {
             page="dflash",
         ),
         DraftSource(
+            name="dspark",
+            summary="a published DSpark head: a block in one pass, and a table that makes its tokens agree",
+            builder="outrider.drafters.trained.block:build_dspark",
+            head_kinds=("dspark",),
+            cache="its own",
+            beams=None,
+            page="dflash",
+        ),
+        DraftSource(
             name="mtp",
             summary="the draft head (multi-token prediction) in the model's own files",
             builder="outrider.drafters.trained.mtp:build",

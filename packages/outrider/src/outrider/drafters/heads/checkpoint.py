@@ -1,4 +1,4 @@
-"""Reads a head's folder, ``config.json`` and ``model.safetensors``. No pickles: reading executes no code."""
+"""Reads a head: a folder with ``config.json`` and ``model.safetensors``, or a GGUF file. Reading executes no code."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.heads.fingerprint import TargetFingerprint
 from outrider.drafters.heads.published import is_published, read_config, rename
+from outrider.drafters.heads.published.gguf import read_gguf_config, read_gguf_tensors
 from outrider.drafters.heads.weights import DRAFT_IDS, HeadWeights, Shapes, check_draft_ids, head_shapes
 from outrider.errors import ModelFormatError
 from outrider.utils.json_files import read_json_object, shown
@@ -42,13 +43,15 @@ def read_head(
         target: the target of a published head, whose files do not identify it; not used for other heads.
         shapes: names and shapes of the tensors that a configuration requires.
     """
-    path = folder / WEIGHTS
+    is_gguf = is_gguf_head(folder)
+    path = folder if is_gguf else folder / WEIGHTS
     config, published = _read_config(folder, None if target is None else target[0])
     if not path.is_file():
         raise ModelFormatError(f"{folder} has no {WEIGHTS}: train the head again")
     expected = shapes(config)
     if published and target is not None:
-        tensors = _named(path, lambda: rename(_read(path), config, target[1]))
+        read = read_gguf_tensors if is_gguf else _read
+        tensors = _named(path, lambda: rename(read(path), published, config, target[1]))
         found = {name: (value.shape, value.dtype == np.int64) for name, value in tensors.items()}
         _check_tensors(path, found, expected, config)
     else:  # shapes first: a configuration that does not match the file must not cost memory
@@ -60,17 +63,23 @@ def read_head(
     return HeadWeights(config, tensors)
 
 
-def _read_config(folder: Path, target: TargetFingerprint | None) -> tuple[HeadConfig, bool]:
-    """The configuration, and whether it is in a published format rather than ours."""
+def _read_config(folder: Path, target: TargetFingerprint | None) -> tuple[HeadConfig, dict[str, Any]]:
+    """The configuration, and that of the file if it is in a published format; empty: it is in ours."""
+    where = folder if is_gguf_head(folder) else folder / CONFIG
     try:
-        raw = read_json_object(folder / CONFIG)
+        raw = read_gguf_config(folder) if where == folder else read_json_object(where)
         if not is_published(raw):
-            return HeadConfig.from_json(raw), False
+            return HeadConfig.from_json(raw), {}
         if target is None:
             raise ModelFormatError("this is a published head, which can draft as it is, but not be trained further")
-        return read_config(raw, target), True
+        return read_config(raw, target), raw
     except ModelFormatError as error:
-        raise ModelFormatError(f"{folder / CONFIG}: {error}") from None
+        raise ModelFormatError(f"{where}: {error}") from None
+
+
+def is_gguf_head(path: Path) -> bool:
+    """Whether a head is a GGUF file rather than a folder."""
+    return path.suffix == ".gguf" and path.is_file()
 
 
 def _check_tensors(

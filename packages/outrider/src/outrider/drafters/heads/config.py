@@ -11,16 +11,17 @@ import numpy as np
 
 from outrider.drafters.heads.calibration import Calibration
 from outrider.drafters.heads.fingerprint import TargetFingerprint, check_positive
+from outrider.drafters.heads.masked import MASKED, DSpark, check_masked
 from outrider.errors import IncompatibleDraftError, ModelFormatError
 from outrider.models.frequencies import inverse_frequencies
 from outrider.utils.json_files import shown
 
-HEAD_KINDS: tuple[str, ...] = ("medusa", "blockwise", "pass", "eagle", "eagle3", "dflash", "diffusion")
-_FUSED = ("eagle3", "dflash", "diffusion")  # read features of several target layers
+HEAD_KINDS: tuple[str, ...] = ("medusa", "blockwise", "pass", "eagle", "eagle3", "dflash", "diffusion", "dspark")
+_FUSED = ("eagle3", "dflash", *MASKED)  # read features of several target layers
 _EAGLE3 = ("eagle3",)
 _NORMS = ("fc_norm", "norm_before_fc", "norm_before_residual", "norm_output")
 _ROWS_OF_TEXT = ("eagle3", "dflash")  # run their layers over every token of the text
-_BLOCKS = ("dflash", "diffusion")  # guess a block in one pass
+_BLOCKS = ("dflash", *MASKED)  # guess a block in one pass
 _LAYERED = ("eagle", *_FUSED)  # have decoder layers with a KV cache of their own
 _LARGEST = 2**31 - 1
 _MOST_HEADS = 256  # draft tokens: far more than any head drafts
@@ -62,12 +63,13 @@ class HeadConfig:
     max_seq_len: int = 2048
     num_layers: int = 1  # dflash: decoder layers
     selector_rank: int = 0  # dflash: width of the codebooks that score a token given the token before it; 0: none
-    mask_token_id: int | None = None  # diffusion, like the next five fields: the input token at unknown positions
+    mask_token_id: int | None = None  # diffusion, dspark, like the next five fields: the input at unknown positions
     layer_windows: tuple[int, ...] = ()  # rows before the last token that each layer attends to; 0: all
     causal_windows: bool = False  # whether a block's rows attend only to earlier rows, in layers with a window
     conv_taps: int = 0  # taps of the convolutions around attention and MLP; 0: no convolution
     conv_group: int = 1  # channels that share a tap's weight
     selector_top_k: int = 0  # candidates per row that the selector scores
+    dspark: DSpark | None = None  # dspark: its Markov head and confidence head
     acceptance: tuple[tuple[float, ...], ...] = ()
     """[position][rank]: how often the target's token had this rank among the guesses, on held-out text."""
     calibration: Calibration = ()  # any kind but pass: for greedy decoding
@@ -82,6 +84,11 @@ class HeadConfig:
     def fuses_layers(self) -> bool:
         """Whether the head reads inner layers of the target and, beside them, a token's embedding."""
         return self.kind in _FUSED
+
+    @property
+    def block_rows(self) -> int:
+        """diffusion, dspark: the rows of a block."""
+        return self.heads if self.dspark is not None and self.dspark.from_anchor else self.heads + 1
 
     @property
     def scored(self) -> int:
@@ -158,7 +165,7 @@ class HeadConfig:
             raise ModelFormatError(
                 f"num_layers={self.num_layers}, selector_rank={self.selector_rank}: only dflash has them"
             )
-        self._check_diffusion()
+        check_masked(self)
         some = {"fc_norm": _ROWS_OF_TEXT, "window": ("eagle", *_ROWS_OF_TEXT)}
         for name, kinds in (dict.fromkeys((*_NORMS, "rope_scaling"), _EAGLE3) | some).items():
             if getattr(self, name) and self.kind not in kinds:
@@ -178,38 +185,6 @@ class HeadConfig:
             raise ModelFormatError(
                 f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim} make no "
                 "attention layer"
-            )
-
-    def _check_diffusion(self) -> None:
-        """Check the fields that only diffusion heads (published DFlash) have."""
-        own = (self.mask_token_id, self.layer_windows, self.causal_windows, self.conv_taps, self.selector_top_k)
-        if self.kind != "diffusion":
-            if own != (None, (), False, 0, 0):
-                raise ModelFormatError(
-                    "mask_token_id, layer_windows, conv_taps, selector_top_k: only diffusion has them"
-                )
-            return
-        mask = self.mask_token_id
-        if type(mask) is not int or not 0 <= mask < self.vocab_size:
-            raise ModelFormatError(f"mask_token_id={shown(mask)} is none of the {self.vocab_size} tokens")
-        if len(self.layer_windows) not in (0, self.num_layers) or not all(
-            0 <= w <= _LARGEST for w in self.layer_windows
-        ):
-            raise ModelFormatError(f"layer_windows={shown(self.layer_windows)} has no window for each layer")
-        if type(self.conv_taps) is not int or not 0 <= self.conv_taps <= self.heads + 1:
-            raise ModelFormatError(
-                f"conv_taps={shown(self.conv_taps)} is more than the {self.heads + 1} rows of a block"
-            )
-        if type(self.conv_group) is not int or self.conv_group < 1 or self.hidden_size % self.conv_group:
-            raise ModelFormatError(
-                f"conv_group={shown(self.conv_group)} does not divide hidden_size={self.hidden_size}"
-            )
-        top = self.selector_top_k
-        if type(top) is not int or not 0 <= top <= self.scored or (top > 0) != (self.selector_rank > 0):
-            raise ModelFormatError(f"selector_top_k={shown(top)} with selector_rank={self.selector_rank}")
-        if self.selector_rank and self.draft_vocab_size is not None:
-            raise ModelFormatError(
-                "a selector of published heads scores the target's vocabulary, not a draft vocabulary"
             )
 
     def fits(self, target: TargetFingerprint) -> bool:
@@ -240,6 +215,7 @@ class HeadConfig:
         values = {key: value for key, value in raw.items() if key in names}
         try:
             values["target"] = TargetFingerprint(**values["target"])
+            values["dspark"] = DSpark(**values["dspark"]) if values.get("dspark") is not None else None
             values["feature_layers"] = tuple(map(int, values.get("feature_layers", ())))
             values["layer_windows"] = tuple(map(int, values.get("layer_windows", ())))
             values["calibration"] = tuple(

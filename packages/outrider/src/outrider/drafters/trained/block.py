@@ -38,6 +38,12 @@ def build(context: DrafterContext) -> Drafter:
     return BlockDrafter(runner, selector, masks, c, vocab_size=context.vocab_size)
 
 
+def build_dspark(context: DrafterContext) -> Drafter:
+    """The source ``dspark``, which torch computes."""
+    made: Drafter = extension("backends", "torch", "a DSpark head").build_dspark(context)
+    return made
+
+
 class BlockDrafter(FeatureDrafter):
     """A block drafter in the manner of DFlash: one pass per step over the waiting features and the block after them.
 

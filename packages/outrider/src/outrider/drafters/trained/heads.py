@@ -11,7 +11,7 @@ from outrider.cache.pool import itemsize, token_bytes
 from outrider.config import SOURCES, EngineConfig
 from outrider.config.combination import AUTO, WITH_OWN_HEAD, check_known
 from outrider.config.sources import head_sources
-from outrider.drafters.heads.checkpoint import read_head, read_head_config
+from outrider.drafters.heads.checkpoint import is_gguf_head, read_head, read_head_config
 from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.heads.find import find_head, shipped_for_others, shipped_heads, shipped_kinds
 from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows, target_fingerprint
@@ -29,15 +29,22 @@ from outrider.verify.arrays import host
 from outrider.weights.hub.trained import fetched
 
 
-def head_format(target: HeadTarget) -> Target:
-    """The native format of heads' matrices: float32 for a float32 target, else 8 bits, as drafts need not be exact."""
-    return "float32" if target.precision == "float32" else "q8_0"
+def head_format(target: HeadTarget, kind: str = "") -> Target:
+    """The native format of matrices of a head of ``kind``.
+
+    float32 for a float32 target, else 8 bits, as drafts need not be exact; but 16 for DSpark, whose tables lose by 8.
+    """
+    if target.precision == "float32":
+        return "float32"
+    return "bfloat16" if kind == "dspark" else "q8_0"
 
 
-def bytes_of_a_weight(target: HeadTarget) -> float:
+def bytes_of_a_weight(target: HeadTarget, kind: str = "") -> float:
     """Bytes per weight of a head of ``target``; 8-bit formats include a float16 scale per 32 weights."""
     native = str(target.device) == "cpu" and library() is not None
-    return 34 / 32 if native and head_format(target) == "q8_0" else itemsize(target.dtype)
+    if not native or head_format(target, kind) == "float32":
+        return itemsize(target.dtype)
+    return 34 / 32 if head_format(target, kind) == "q8_0" else 2.0
 
 
 def source_of_head(head: Any) -> str:
@@ -85,6 +92,11 @@ def load_heads(config: EngineConfig, target: HeadTarget, *, progress: bool = Fal
     return draft, heads
 
 
+def load_head(folder: Path, target: HeadTarget, model: str) -> Any:
+    """The head in ``folder`` for the target that is loaded from ``model``. Errors as of ``load_heads``."""
+    return _load(folder, target, target_fingerprint(target, model))
+
+
 def _none_is_shipped(draft: str, config: EngineConfig, found: TargetFingerprint) -> str:
     own = f"name its folder with heads (--heads), or train one with `outrider train {draft}`"
     others = shipped_for_others(found, SOURCES[draft].head_kinds)
@@ -97,9 +109,10 @@ def _none_is_shipped(draft: str, config: EngineConfig, found: TargetFingerprint)
 
 def head_memory(heads: Mapping[str, Any], target: LoadedModel) -> tuple[int, int]:
     """Bytes of the heads' weights, and bytes of their cache rows per token."""
-    size, weights, row = bytes_of_a_weight(target), 0.0, 0
+    weights, row = 0.0, 0
     for head in heads.values():
         c = head.config
+        size = bytes_of_a_weight(target, getattr(c, "kind", ""))
         weights += head.num_weights * size
         if isinstance(c, HeadConfig) and c.draft_vocab_size is not None and not c.own_lm_head:
             weights += c.draft_vocab_size * c.hidden_size * size
@@ -124,7 +137,7 @@ def _preferred(folders: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def _load(folder: Path, target: HeadTarget, fingerprint: TargetFingerprint) -> Any:
-    if is_mtp(folder):
+    if not is_gguf_head(folder) and is_mtp(folder):
         return read_mtp(folder, target, fingerprint)
     config = read_head_config(folder, fingerprint)
     config.check_target(fingerprint)

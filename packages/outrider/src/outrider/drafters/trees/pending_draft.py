@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from outrider.drafters.api import RequestView
 from outrider.drafters.heads.calibration import Calibration
 from outrider.drafters.trees.builders import TreeBuilder, make_tree_builder
 from outrider.drafters.trees.child_sampler import ChildSampler, GumbelArgmax
+from outrider.drafters.trees.confidence import trusted
 from outrider.drafters.trees.draft_batch import Feed
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
 from outrider.verify.arrays import Array, host
@@ -58,8 +61,9 @@ class PendingDraft:
 
     @property
     def frontier_tokens(self) -> list[int]:
-        """The tokens of the nodes to expand next."""
-        return [self._tree.tokens[node] for node in self._tree.frontier]
+        """The tokens of the nodes to expand next; the request's last token for the root."""
+        last = self.request.tokens[-1]
+        return [self._tree.tokens[node] if node >= 0 else last for node in self._tree.frontier]
 
     @property
     def room(self) -> int:
@@ -85,9 +89,13 @@ class PendingDraft:
         """Whether a further level is expected to save more time than it costs; true without an estimate."""
         return self.request.should_continue(source, [self._tree.scores_to(node) for node in self._tree.frontier])
 
-    def extend(self, logits: Array) -> None:
-        """Grow by a level, from the logits of the last feed or of the request's last token: [rows, vocab]."""
-        self._tree.extend(self._sampler.level(self._tree, logits))
+    def extend(self, logits: Array, sure: Sequence[float] = ()) -> None:
+        """Grow by a level, from the logits of the last feed or of the request's last token: [rows, vocab].
+
+        ``sure``: for each row, the log-probability that the target takes its best token, by the head; empty: unknown.
+        """
+        found = self._sampler.level(self._tree, logits)
+        self._tree.extend(trusted(found, sure, alone=self.in_order) if len(sure) else found)
 
     def race(self, columns: int) -> GumbelArgmax | None:
         """The rule for each level's token if the draft is a chain chosen from logits [columns] alone; else None."""
@@ -123,6 +131,10 @@ class PendingDraft:
         return self._tree.draft(source)
 
 
+ByToken = Callable[[int, Sequence[int], Sequence[int]], Array]
+"""From the level of n nodes' children, each node's index among the drafts and its token: an array [n, ...]."""
+
+
 def grow(
     drafts: Iterable[PendingDraft],
     logits: Sequence[Array],
@@ -130,6 +142,7 @@ def grow(
     fits: Callable[[PendingDraft, int], bool],
     run: Callable[[Sequence[PendingDraft]], Sequence[Array]],
     source: str | None = None,
+    sure: Callable[[Sequence[PendingDraft]], Sequence[Sequence[float]]] | None = None,
 ) -> None:
     """Grow all drafts together, one pass per level, from the logits [1, vocab] after each request's last token.
 
@@ -138,11 +151,13 @@ def grow(
         run: the logits [frontier, vocab] of every draft, from a pass over their frontiers.
         source: the source that pays for the passes: a level that would cost more than it saves is not run. None:
             passes cost nothing.
+        sure: the argument ``sure`` of ``PendingDraft.extend`` for every draft.
     """
     growing = list(drafts)
     while growing:
-        for each, rows in zip(growing, logits, strict=True):
-            each.extend(rows)
+        known: Sequence[Sequence[float]] = [()] * len(growing) if sure is None else sure(growing)
+        for each, rows, own in zip(growing, logits, known, strict=True):
+            each.extend(rows, own)
         growing = [
             each
             for each in growing
@@ -156,35 +171,51 @@ def grow(
 def grow_parallel(
     drafts: Sequence[PendingDraft],
     levels: Array,
-    after: Callable[[int, Sequence[int], Sequence[int]], Array] | None = None,
+    after: ByToken | None = None,
+    sure: ByToken | None = None,
+    *,
+    from_root: bool = False,
 ) -> None:
     """Grow all drafts from one row of logits per depth, shared by all paths.
 
     Args:
         levels: float [depths, len(drafts), vocab].
-        after: the logits [n, vocab] to add to the children of n nodes, given the children's level, each node's index
-            in ``drafts`` and its token. None adds nothing.
+        after: the logits [n, vocab] to add to the children of n nodes. None adds nothing.
+        from_root: whether ``after`` adds to the first level too, behind the request's last token.
+        sure: the argument ``sure`` of ``PendingDraft.extend``, [n]. None: unknown.
     """
     place = {id(each): i for i, each in enumerate(drafts)}
     rows_of, level = host(levels), 0
 
-    def fits(each: PendingDraft, rows: int) -> bool:
-        return level + 1 < len(rows_of)
+    def parted(call: ByToken, growing: Sequence[PendingDraft]) -> Sequence[NDArray[Any]]:
+        """The result of ``call`` for the frontiers, by draft."""
+        nodes = [(place[id(each)], token) for each in growing for token in each.frontier_tokens]
+        found = host(call(level, [own for own, _ in nodes], [token for _, token in nodes]))
+        return np.split(found, np.cumsum([each.frontier_size for each in growing])[:-1])
+
+    def rows(growing: Sequence[PendingDraft]) -> Sequence[NDArray[Any]]:
+        found = [
+            np.broadcast_to(own := rows_of[level, place[id(each)]], (each.frontier_size, *own.shape))
+            for each in growing
+        ]
+        if after is None or not (level or from_root):
+            return found
+        return [own + added for own, added in zip(found, parted(after, growing), strict=True)]
 
     def run(growing: Sequence[PendingDraft]) -> Sequence[Array]:
         nonlocal level
         level += 1
-        rows = [
-            np.broadcast_to(own := rows_of[level, place[id(each)]], (each.frontier_size, *own.shape))
-            for each in growing
-        ]
-        if after is None:
-            return rows
-        nodes = [(place[id(each)], token) for each in growing for token in each.frontier_tokens]
-        added = host(after(level, [own for own, _ in nodes], [token for _, token in nodes]))
-        return np.split(np.concatenate(rows) + added, np.cumsum([len(part) for part in rows])[:-1])
+        return rows(growing)
 
-    grow(drafts, [row[None] for row in rows_of[0]], fits=fits, run=run)
+    def known(growing: Sequence[PendingDraft]) -> Sequence[Sequence[float]]:
+        assert sure is not None
+        return [own.tolist() for own in parted(sure, growing)]
+
+    growing = [each for each in drafts if each.frontier_size]
+    grow(
+        growing, rows(growing) if growing else (), fits=lambda each, _: level + 1 < len(rows_of), run=run,
+        sure=None if sure is None else known,
+    )  # fmt: skip
 
 
 def drafts_of(pending: Iterable[PendingDraft], requests: Sequence[RequestView], source: str) -> list[Draft]:

@@ -1,4 +1,4 @@
-"""Reads published DFlash and EAGLE-3 heads, in their authors' format or that of the ``speculators`` library.
+"""Reads published DFlash, DSpark and EAGLE-3 heads, in their authors' format or that of the ``speculators`` library.
 
 A configuration key is read, listed as without effect, or refused by name.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
-from outrider.drafters.heads.published import dflash, eagle
+from outrider.drafters.heads.published import dflash, dspark, eagle
 from outrider.errors import IncompatibleDraftError, ModelFormatError
 from outrider.verify.arrays import Floats
 
@@ -26,7 +26,9 @@ _TARGETS = ("embed_tokens.", "lm_head.", "verifier_norm.", "verifier_lm_head.", 
 
 def is_published(raw: Mapping[str, Any]) -> bool:
     """Whether a configuration is of a published head rather than in our own format."""
-    return "format" not in raw and (dflash.describes(raw) or eagle.describes(raw) or "speculators_model_type" in raw)
+    return "format" not in raw and (
+        any(kind.describes(raw) for kind in (dflash, dspark, eagle)) or "speculators_model_type" in raw
+    )
 
 
 def read_config(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig:
@@ -36,13 +38,16 @@ def read_config(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig
     """
     if eagle.describes(raw):
         return eagle.read(raw, target)
+    if dspark.describes(raw):
+        return dspark.read(raw, target)
     return dflash.read(raw, target)
 
 
-def rename(tensors: Arrays, config: HeadConfig, embedding: Floats) -> dict[str, NDArray[Any]]:
+def rename(tensors: Arrays, raw: Mapping[str, Any], config: HeadConfig, embedding: Floats) -> dict[str, NDArray[Any]]:
     """A published head's tensors under our names, without copies of the target's tensors.
 
     Args:
+        raw: the configuration as in the file.
         embedding: rows ``fingerprint_rows`` of the target's embedding, float [n, d].
 
     Raises ``ModelFormatError`` for tensors of other shapes, ``IncompatibleDraftError`` if the head has an embedding
@@ -58,13 +63,15 @@ def rename(tensors: Arrays, config: HeadConfig, embedding: Floats) -> dict[str, 
             )
     kept = {name.replace("midlayer.", "layers.0."): value for name, value in tensors.items()}
     kept = {name: value for name, value in kept.items() if not name.startswith(_TARGETS)}
+    if config.dspark is not None:
+        kept = dspark.rename(kept, raw, config)
     if config.own_lm_head:
-        kept |= _own_scores(tensors, config)
+        kept |= _own_scores(tensors, kept, config)
     return kept
 
 
-def _own_scores(tensors: Arrays, config: HeadConfig) -> dict[str, NDArray[Any]]:
-    """The LM head's rows and their target ids, both sorted by ascending id."""
+def _own_scores(tensors: Arrays, kept: Arrays, config: HeadConfig) -> dict[str, NDArray[Any]]:
+    """The rows of the LM head and of a table of scored tokens, and their target ids, all by ascending id."""
     scores, offsets = tensors.get("lm_head.weight"), tensors.get("d2t")
     if scores is None:
         raise ModelFormatError(f"tensor lm_head.weight is missing: a {config.kind} head of this form has one")
@@ -76,7 +83,8 @@ def _own_scores(tensors: Arrays, config: HeadConfig) -> dict[str, NDArray[Any]]:
         raise ModelFormatError(f"d2t has shape {found} and lm_head {list(scores.shape)}, but draft_vocab_size={count}")
     ids = offsets.astype(np.int64) + np.arange(count)
     order = ids.argsort(kind="stable")
-    return {"lm_head.weight": scores[order], "d2t": ids[order]}
+    others = {name: kept[name][order] for name in (dspark.SCORED,) if name in kept and len(kept[name]) == count}
+    return {"lm_head.weight": scores[order], "d2t": ids[order], **others}
 
 
 def _alike(a: Floats, b: Floats) -> bool:

@@ -11,7 +11,7 @@ from outrider.drafters.heads.published.keys import (
     LIBRARY_KEYS,
     check_fixed,
     draft_vocab_size,
-    layer_numbers,
+    feature_layers,
     rope,
     sections,
     sizes,
@@ -54,7 +54,7 @@ def read(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig:
         kind="diffusion",
         **sizes(layer, target),
         heads=positive_integer(merged, "block_size") - 1,
-        feature_layers=_feature_layers(merged, target),
+        feature_layers=feature_layers(merged, target),
         draft_vocab_size=scored,
         own_lm_head=scored is not None,
         rope_theta=theta,
@@ -67,13 +67,3 @@ def read(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig:
         selector_rank=merged.get("selector_rank", 256 if second else 0),
         selector_top_k=merged.get("selector_top_k", 16 if second else 0),
     )
-
-
-def _feature_layers(merged: Mapping[str, Any], target: TargetFingerprint) -> tuple[int, ...]:
-    """The layer numbers of the features, from 1. The authors' files count from 0, the library's from 1."""
-    if merged.get("aux_hidden_state_layer_ids") is not None:
-        return layer_numbers(merged["aux_hidden_state_layer_ids"], "aux_hidden_state_layer_ids")
-    layers = tuple(layer + 1 for layer in layer_numbers(merged.get("target_layer_ids"), "target_layer_ids"))
-    if target.num_layers in layers:
-        raise ModelFormatError(f"target_layer_ids={shown(layers)} has the last layer, which is not supported")
-    return layers

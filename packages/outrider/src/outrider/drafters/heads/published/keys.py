@@ -107,6 +107,16 @@ def layer_numbers(found: object, name: str) -> tuple[int, ...]:
     return tuple(found)
 
 
+def feature_layers(merged: Mapping[str, Any], target: TargetFingerprint) -> tuple[int, ...]:
+    """The layer numbers of the features, from 1. The authors' files count from 0, the library's from 1."""
+    if merged.get("aux_hidden_state_layer_ids") is not None:
+        return layer_numbers(merged["aux_hidden_state_layer_ids"], "aux_hidden_state_layer_ids")
+    layers = tuple(layer + 1 for layer in layer_numbers(merged.get("target_layer_ids"), "target_layer_ids"))
+    if target.num_layers in layers:
+        raise ModelFormatError(f"target_layer_ids={shown(layers)} has the last layer, which is not supported")
+    return layers
+
+
 def windows(layer: Mapping[str, Any], layers: int) -> tuple[int, ...]:
     """The attention window of each layer; 0: unlimited. Empty if all layers are unlimited."""
     kinds = layer.get("layer_types")
