@@ -120,10 +120,11 @@ class EagleLayer(ScoringHead):
         super().__init__(config)
         d = config.hidden_size
         self.fc_norm: nn.ModuleList | None = None
+        self.fc: nn.Linear | None
         if config.fc_norm:
             self.fc_norm = nn.ModuleList(HeadNorm(d, config.rms_norm_eps) for _ in config.feature_layers)
         if config.fuses_layers:
-            self.fc = nn.Linear(len(config.feature_layers) * d, d, bias=False)
+            self.fc = nn.Linear(len(config.feature_layers) * d, d, bias=False) if config.feature_layers else None
             self.norm = HeadNorm(d, config.rms_norm_eps)
             if config.norm_before_fc:
                 self.input_norm = HeadNorm(len(config.feature_layers) * d, config.rms_norm_eps)
@@ -134,11 +135,12 @@ class EagleLayer(ScoringHead):
     def fuse(self, features: Tensor) -> Tensor:
         """The layer's input features: [..., d].
 
-        ``features``: eagle3, dflash [..., layers * d], the residual streams after ``feature_layers``; eagle [..., d],
-        the final-norm hidden state, unchanged.
+        ``features``: eagle3, dflash [..., layers * d], the residual streams after ``feature_layers``; eagle, and eagle3
+        without such layers, [..., d], the final-norm hidden state, unchanged.
         """
-        if not self.config.fuses_layers:
+        if not self.config.feature_layers:
             return features
+        assert self.fc is not None
         if self.config.norm_before_fc:
             features = self.input_norm(features)
         if self.fc_norm is not None:
@@ -178,6 +180,7 @@ class EagleLayer(ScoringHead):
         """The first layer's inputs for rows as in ``forward``."""
         if self.config.fuses_layers:
             return embeddings, features
+        assert self.fc is not None
         return None, self.fc(torch.cat([embeddings, features], dim=-1))
 
     def scorable(self, out: Tensor) -> Tensor:

@@ -44,7 +44,8 @@ class HeadConfig:
     heads: int = 0
     """medusa, blockwise, pass, dflash: draft tokens after the target's own next token. eagle: 0."""
     feature_layers: tuple[int, ...] = ()
-    """eagle3, dflash: the layers, counted from 1, whose output is fused, ascending. Others: (), the final norm's."""
+    """eagle3, dflash: the layers, counted from 1, whose output is fused, ascending. Others, and published eagle3 heads
+    that fuse none: (), the final norm's."""
     draft_vocab_size: int | None = None
     """Any kind but pass: the number of scored target ids, which the tensor ``d2t`` lists. None: all."""
     fc_norm: bool = False  # eagle3, dflash: each fused state goes through an RMS norm of its own first (EAGLE-3.1)
@@ -155,7 +156,8 @@ class HeadConfig:
                 )
         if self.scored > self.vocab_size:
             raise ModelFormatError(f"draft_vocab_size={self.scored} is more than vocab_size={self.vocab_size}")
-        if self.fuses_layers and not self.feature_layers:
+        unfused = self.kind == "eagle3" and self.own_lm_head and not (self.fc_norm or self.norm_before_fc)
+        if self.fuses_layers and not self.feature_layers and not unfused:
             raise ModelFormatError(f"feature_layers=() names no layer: {self.kind} fuses at least one")
         if not self.fuses_layers and self.feature_layers:
             raise ModelFormatError(

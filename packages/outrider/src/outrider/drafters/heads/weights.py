@@ -56,7 +56,8 @@ def head_shapes(config: HeadConfig) -> dict[str, tuple[int, ...]]:
     if config.own_lm_head:
         shapes["lm_head.weight"] = (config.scored, d)
     if config.fuses_layers:
-        shapes |= {"fc.weight": (d, count * d), "norm.weight": (d,)}
+        shapes |= {"fc.weight": (d, count * d)} if count else {}
+        shapes["norm.weight"] = (d,)
         shapes |= {f"fc_norm.{i}.weight": (d,) for i in range(count if config.fc_norm else 0)}
         if config.norm_before_fc:
             shapes["input_norm.weight"] = (count * d,)

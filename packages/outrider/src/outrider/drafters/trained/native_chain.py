@@ -32,7 +32,12 @@ _Keys = ctypes.c_uint8 * KEY_BYTES
 
 def takes_chains(config: HeadConfig) -> bool:
     """Whether the library has every operation of a head: true for EAGLE-3 and 3.1 heads as trained here."""
-    return config.fuses_layers and not config.norm_before_fc and not config.norm_before_residual
+    return (
+        bool(config.feature_layers)
+        and config.fuses_layers
+        and not config.norm_before_fc
+        and not config.norm_before_residual
+    )
 
 
 class _Levels:

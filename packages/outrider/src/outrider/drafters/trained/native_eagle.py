@@ -36,7 +36,8 @@ class NativeEagle(NativeHead):
         self.vocabulary = None if ids is None else DraftVocabulary(ids, target.config.vocab_size)
         self._reads_embeddings = c.fuses_layers
         self._head, self._format = head, head_format(target)
-        self._fc = self._pack(head["fc.weight"], head.get("fc.bias"))
+        fc = head.get("fc.weight")
+        self._fc = None if fc is None else self._pack(fc, head.get("fc.bias"))
         self._held: list[NativeWeight | Floats] = []  # keeps the memory that the structs point to
         self._input_norm = self._vector("input_norm")
         self._stream_norm = self._vector("layers.0.hidden_norm") if c.norm_before_residual else None
@@ -65,6 +66,7 @@ class NativeEagle(NativeHead):
         self.chain = self._chain() if takes_chains(c) else None
 
     def _chain(self) -> NativeChain:
+        assert self._fc is not None
         ids = None if self.vocabulary is None else np.ascontiguousarray(self.vocabulary.columns)
         return NativeChain(self._target, self.cache, self._model, self._fc, self._fc_norms, self._output_norm, ids)
 
@@ -115,7 +117,7 @@ class NativeEagle(NativeHead):
 
     def fuse(self, features: Floats) -> Floats:
         """See ``HeadRunner``."""
-        if not self._reads_embeddings:
+        if not self._head.config.feature_layers or self._fc is None:
             return self._target.final_norm(features)
         if self._input_norm is not None:
             features = self._normed(features, self._input_norm)
@@ -130,7 +132,9 @@ class NativeEagle(NativeHead):
     ) -> tuple[Floats, Floats]:  # fmt: skip
         """See ``HeadRunner``."""
         embeddings = self._embed(tokens, added)
-        inputs = features if self._reads_embeddings else self._fc(np.concatenate([embeddings, features], axis=1))
+        inputs = features
+        if not self._reads_embeddings and self._fc is not None:
+            inputs = self._fc(np.concatenate([embeddings, features], axis=1))
         if self._stream_norm is not None:
             inputs = self._normed(inputs, self._stream_norm)
         out, logits = self._forward(inputs, embeddings, positions, spans, logit_rows)

@@ -63,6 +63,8 @@ def rename(tensors: Arrays, raw: Mapping[str, Any], config: HeadConfig, embeddin
             )
     kept = {name.replace("midlayer.", "layers.0."): value for name, value in tensors.items()}
     kept = {name: value for name, value in kept.items() if not name.startswith(_TARGETS)}
+    if config.kind == "eagle3" and not config.feature_layers:
+        kept.pop("fc.weight", None)  # which is there in some, and not used
     if config.dspark is not None:
         kept = dspark.rename(kept, raw, config)
     if config.own_lm_head:
