@@ -27,6 +27,7 @@ import pytest
 from outrider.cache import CacheSpec, KVCache
 from outrider.cache.states import RecurrentStates
 from outrider.config import DTypeName, SamplingParams
+from outrider.config.engine import Implementation
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.text.suffix import SuffixDrafter
@@ -40,6 +41,7 @@ from outrider.models.base import Model
 from outrider.models.batch import ForwardBatch, Span
 from outrider.models.config import Recurrence
 from outrider.models.factory import make_model
+from outrider.verify.arrays import host
 from outrider.verify.draft import Draft
 from tests.hybrid.reference import random_weights, tiny_config
 from tests.small_engines import Scripted, engine, request, run
@@ -138,7 +140,7 @@ class Traffic:
                 path.insert(0, tokens[parent])
                 parent = parents[parent]
             logits = logits_after(self.target, [*view.tokens, *path])[-1]
-            likely = int(np.argsort(logits)[-rng.choice((1, 1, 1, 2, 3))])
+            likely = int(np.argsort(host(logits))[-rng.choice((1, 1, 1, 2, 3))])
             taken = {tokens[i] for i in range(node) if parents[i] == parents[node]}
             tokens.append(next(t for t in (likely, *range(self.vocab_size)) if t not in taken))
         return Draft(tuple(tokens), tuple(parents), source="forked")
@@ -221,16 +223,17 @@ def random_options(rng: random.Random) -> dict[str, Any]:
 
 
 @cache
-def native(dtype: DTypeName, kind: Recurrence = "delta") -> Traffic:
-    """Traffic for a native hybrid with a draft head; another one, which is like it, drafts as a model."""
+def native(dtype: DTypeName, kind: Recurrence = "delta", implementation: Implementation = "native") -> Traffic:
+    """Traffic for a hybrid with a draft head; another one, which is like it, drafts as a model."""
     config = tiny_config(mtp_layers=1, max_seq_len=128)
     assert config.recurrent is not None
     config = replace(config, recurrent=replace(config.recurrent, **RECURRENCES[kind]))
     weights = random_weights(config) | _head_weights()
     weights["lm_head.weight"] *= 3  # as sure of itself as a trained model is
-    target = make_model(config, weights, dtype=dtype)
+    target = make_model(config, weights, dtype=dtype, implementation=implementation)
     other, plain = random_weights(config, 9), replace(config, mtp_layers=0)
-    draft = make_model(plain, {name: 0.99 * weights[name] + 0.01 * w for name, w in other.items()})
+    near = {name: 0.99 * weights[name] + 0.01 * w for name, w in other.items()}
+    draft = make_model(plain, near, implementation=implementation)
 
     def more(kv: KVCache, spec: CacheSpec) -> dict[str, Drafter]:
         context = DrafterContext(
@@ -242,8 +245,16 @@ def native(dtype: DTypeName, kind: Recurrence = "delta") -> Traffic:
         )
         return {"mtp": mtp.build(context), "suffix": SuffixDrafter(config.vocab_size)}
 
+    settings = [each for each in NATIVE if implementation == "native" or "mtp" not in each["draft"]]
     beginning = [(7 * i * i + 3 * i + 5) % 70 for i in range(30)]
-    return Traffic(target, draft, beginning, end=69, settings=NATIVE, more=more)
+    return Traffic(
+        target,
+        draft,
+        beginning,
+        end=69,
+        settings=settings,
+        more=more if implementation == "native" else lambda kv, spec: {"suffix": SuffixDrafter(70)},
+    )
 
 
 def _head_weights() -> dict[str, Any]:
@@ -264,11 +275,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtype", action="append")
     parser.add_argument("--kind", action="append", help="of recurrent layers: delta, short, mamba2")
+    parser.add_argument("--implementation", default="native", choices=["native", "torch"])
     parser.add_argument("--broken", action="store_true")
     given = parser.parse_args()
     rng, seen, wrong = random.Random(given.seed), 0, 0
     dtypes = given.dtype or ("float32", "q8_0", "q4_1")
-    kinds = [native(dtype, kind) for dtype in dtypes for kind in given.kind or ("delta",)]
+    kinds = [native(dtype, kind, given.implementation) for dtype in dtypes for kind in given.kind or ("delta",)]
     with short_texts(), rolled_back_one_row_too_few() if given.broken else nullcontext():
         while seen < given.count:
             traffic, options, seed = rng.choice(kinds), random_options(rng), rng.randrange(10**6)

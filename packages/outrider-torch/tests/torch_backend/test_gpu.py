@@ -15,8 +15,10 @@ from outrider.config import ModelOptions
 from outrider.weights.loader import load_model
 from outrider_torch.models.llama import LlamaModel
 from tests import small_models
+from tests.hybrid.sequence import SlotSequence
 from tests.model_folders import model_folder
 from tests.paths import LAB
+from tests.weights.hybrids import CASES, build, save
 
 pytestmark = [
     pytest.mark.gpu,
@@ -32,6 +34,20 @@ def test_logits_agree_with_the_cpu(tmp_path: Path) -> None:
         cache = model.new_cache(CacheSpec(max_seq_len=128))
         logits[device] = small_models.feed(model, cache, (cache.allocate(), [5, 9, 30, 7, 7, 61]))[0]
     assert np.allclose(logits["cpu"], logits["cuda"], atol=1e-4)
+
+
+@pytest.mark.parametrize("arch", CASES)
+def test_recurrent_layers_agree_with_the_cpu(arch: str, tmp_path: Path) -> None:
+    """A prompt, a draft of which half is dropped, and a row behind it."""
+    save(build(arch), tmp_path)
+    logits = {}
+    for device in ("cpu", "cuda"):
+        model = load_model(tmp_path, ModelOptions(dtype="float32", device=device, implementation="torch"))
+        sequence = SlotSequence(model)
+        parts = [sequence.feed([5, 9, 30, 7, 7, 61]), sequence.feed([8, 4, 11, 60], 1)]
+        sequence.roll_back(8)
+        logits[device] = np.concatenate([*parts, sequence.feed([12])])
+    assert np.allclose(logits["cpu"], logits["cuda"], rtol=1e-4, atol=1e-4 * np.abs(logits["cpu"]).max())
 
 
 @pytest.mark.parametrize("kv_cache", ["contiguous", "paged"])

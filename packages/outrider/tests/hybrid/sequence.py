@@ -1,4 +1,4 @@
-"""One sequence of a native model, pass by pass."""
+"""One sequence of a model with recurrent layers, pass by pass."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.cache import CacheSpec, KVCache
+from outrider.models.base import Model
 from outrider.models.batch import ForwardBatch, Span
-from outrider.models.native_llama import NativeLlamaModel
+from outrider.verify.arrays import host
 
 Floats = NDArray[np.float32]
 
 
-class NativeSequence:
+class SlotSequence:
     """A slot of a cache, and passes over it."""
 
-    def __init__(self, model: NativeLlamaModel, cache: KVCache | None = None, *, pending: int = 16) -> None:
+    def __init__(self, model: Model, cache: KVCache | None = None, *, pending: int = 16) -> None:
         self.model = model
         self.cache = model.new_cache(CacheSpec(max_seq_len=200, pending=pending)) if cache is None else cache
         self.slot = self.cache.allocate()
@@ -52,8 +53,7 @@ class NativeSequence:
         return self.run(tokens, [*range(span.start, first), *(first + d for d in depth)], span)
 
     def run(self, tokens: Sequence[int], positions: Sequence[int], span: Span) -> Floats:
-        logits: Floats = self.model.forward(ForwardBatch(tokens, positions, (span,), None), self.cache).logits
-        return logits
+        return host(self.model.forward(ForwardBatch(tokens, positions, (span,), None), self.cache).logits)
 
     def roll_back(self, length: int) -> None:
         self.cache.truncate_to(self.slot, length)

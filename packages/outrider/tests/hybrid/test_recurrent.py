@@ -8,15 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from outrider.cache import CacheSpec
+from outrider.config.engine import Implementation
+from outrider.models.base import LoadedModel
 from outrider.models.batch import ForwardBatch, Span
 from outrider.models.config import Experts, ModelConfig
+from outrider.models.factory import make_model
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.native.context import NativeContext
 from outrider.native.library import library, native_library
+from outrider.verify.arrays import host
 from tests.hybrid.reference import random_weights, reference_logits, tiny_config
-from tests.hybrid.sequence import Floats, NativeSequence
+from tests.hybrid.sequence import Floats, SlotSequence
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
 
@@ -49,29 +54,46 @@ CONFIGS = {
 }
 
 
+def made(name: str, implementation: Implementation) -> LoadedModel:
+    config = CONFIGS[name]
+    return make_model(config, random_weights(config), dtype="float32", implementation=implementation)
+
+
 @pytest.fixture(scope="module", params=CONFIGS)
-def model(request: pytest.FixtureRequest) -> NativeLlamaModel:
-    config = CONFIGS[request.param]
-    return NativeLlamaModel(config, random_weights(config), target="float32")
+def native(request: pytest.FixtureRequest) -> NativeLlamaModel:
+    model = made(request.param, "native")
+    assert isinstance(model, NativeLlamaModel)
+    return model
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        *(pytest.param((name, "native"), id=f"{name}, native") for name in CONFIGS),
+        *(pytest.param((name, "torch"), id=f"{name}, torch", marks=pytest.mark.slow) for name in CONFIGS),
+    ],
+)
+def model(request: pytest.FixtureRequest) -> LoadedModel:
+    return made(*request.param)
+
+
+@pytest.fixture(scope="module", params=["native", "torch"])
+def tiny(request: pytest.FixtureRequest) -> LoadedModel:
+    return made("tiny", request.param)
 
 
 @pytest.fixture(scope="module")
-def tiny() -> NativeLlamaModel:
-    return NativeLlamaModel(CONFIGS["tiny"], random_weights(CONFIGS["tiny"]), target="float32")
-
-
-@pytest.fixture(scope="module")
-def whole(tiny: NativeLlamaModel) -> Floats:
+def whole(tiny: LoadedModel) -> Floats:
     """Logits of all tokens in one pass."""
-    return NativeSequence(tiny).feed(TOKENS)
+    return SlotSequence(tiny).feed(TOKENS)
 
 
 # ---- Numbers --------------------------------------------------------------------------------------------------------
 
 
-def test_logits_are_those_of_float64(model: NativeLlamaModel) -> None:
+def test_logits_are_those_of_float64(model: LoadedModel) -> None:
     expected = reference_logits(model.config, random_weights(model.config), TOKENS)
-    found = NativeSequence(model).feed(TOKENS)
+    found = SlotSequence(model).feed(TOKENS)
     assert np.abs(found - expected).max() < 4e-6 * np.abs(expected).max()
     assert np.sqrt(np.mean((found - expected) ** 2)) < 4e-7 * np.abs(expected).max()
 
@@ -91,7 +113,7 @@ def test_each_weight_matters(which: str, part: str) -> None:
     weights = random_weights(config)
     expected = reference_logits(config, weights, TOKENS)
     weights[f"model.layers.1.linear_attn.{part}"] *= np.float32(1.25)
-    found = NativeSequence(NativeLlamaModel(config, weights, target="float32")).feed(TOKENS)
+    found = SlotSequence(NativeLlamaModel(config, weights, target="float32")).feed(TOKENS)
     assert np.abs(found - expected).max() > 1e-3 * np.abs(expected).max()
 
 
@@ -99,8 +121,8 @@ def test_each_weight_matters(which: str, part: str) -> None:
 
 
 @pytest.mark.parametrize("pieces", [(1,) * 48, (3, 45), (7, 1, 1, 39), (16, 16, 16), (2, 46)])
-def test_a_prompt_in_pieces_has_the_bits_of_one_in_one_piece(model: NativeLlamaModel, pieces: tuple[int, ...]) -> None:
-    one, several = NativeSequence(model).feed(TOKENS), NativeSequence(model)
+def test_a_prompt_in_pieces_has_the_bits_of_one_in_one_piece(model: LoadedModel, pieces: tuple[int, ...]) -> None:
+    one, several = SlotSequence(model).feed(TOKENS), SlotSequence(model)
     parts = [
         several.feed(TOKENS[end - count : end]) for count, end in zip(pieces, itertools.accumulate(pieces), strict=True)
     ]
@@ -109,11 +131,9 @@ def test_a_prompt_in_pieces_has_the_bits_of_one_in_one_piece(model: NativeLlamaM
 
 @pytest.mark.parametrize("kept", [0, 1, 3])
 @pytest.mark.parametrize("accepted", range(8))
-def test_a_draft_that_was_dropped_leaves_no_trace(
-    tiny: NativeLlamaModel, whole: Floats, accepted: int, kept: int
-) -> None:
+def test_a_draft_that_was_dropped_leaves_no_trace(tiny: LoadedModel, whole: Floats, accepted: int, kept: int) -> None:
     """Seven drafted rows behind the kept ones, of which some were right; twice, then plain rows."""
-    sequence = NativeSequence(tiny)
+    sequence = SlotSequence(tiny)
     sequence.feed(TOKENS[:5])
     for _ in range(2):
         start = sequence.length
@@ -125,8 +145,8 @@ def test_a_draft_that_was_dropped_leaves_no_trace(
     assert np.array_equal(rest, whole[-len(rest) :])
 
 
-def test_a_state_that_was_rolled_back_one_row_too_few_is_seen(tiny: NativeLlamaModel, whole: Floats) -> None:
-    sequence = NativeSequence(tiny)
+def test_a_state_that_was_rolled_back_one_row_too_few_is_seen(tiny: LoadedModel, whole: Floats) -> None:
+    sequence = SlotSequence(tiny)
     sequence.feed(TOKENS[:5])
     sequence.feed(TOKENS[5:8] + OTHERS[:4], 1)
     sequence.roll_back(9)  # one dropped row stays
@@ -136,16 +156,16 @@ def test_a_state_that_was_rolled_back_one_row_too_few_is_seen(tiny: NativeLlamaM
 
 
 @pytest.mark.parametrize("count", [1, 4, 9])
-def test_nothing_is_settled_where_kept_is_minus_one(tiny: NativeLlamaModel, whole: Floats, count: int) -> None:
-    sequence = NativeSequence(tiny, pending=24)
+def test_nothing_is_settled_where_kept_is_minus_one(tiny: LoadedModel, whole: Floats, count: int) -> None:
+    sequence = SlotSequence(tiny, pending=24)
     sequence.feed(TOKENS[:6])
     sequence.feed(TOKENS[6:9], 1)
-    before = [array.copy() for array in sequence.cache.states.state]  # type: ignore[union-attr]
+    before = [host(array).copy() for array in sequence.cache.states.state]  # type: ignore[union-attr]
     for start in range(9, 9 + 2 * count, count):
         found = sequence.feed(TOKENS[start : start + count], -1)
         assert np.array_equal(found, whole[start : start + count])
     after = sequence.cache.states.state  # type: ignore[union-attr]
-    assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
+    assert all(np.array_equal(one, host(other)) for one, other in zip(before, after, strict=True))
     for length in (sequence.length, 9 + count, 8):
         sequence.roll_back(length)
         assert np.array_equal(sequence.feed(TOKENS[length : length + 2], -1), whole[length : length + 2])
@@ -153,9 +173,9 @@ def test_nothing_is_settled_where_kept_is_minus_one(tiny: NativeLlamaModel, whol
     assert np.array_equal(sequence.feed(TOKENS[8:]), whole[8:])
 
 
-def test_a_draft_before_anything_else_can_be_dropped(tiny: NativeLlamaModel, whole: Floats) -> None:
+def test_a_draft_before_anything_else_can_be_dropped(tiny: LoadedModel, whole: Floats) -> None:
     for kept in (0, -1):
-        sequence = NativeSequence(tiny)
+        sequence = SlotSequence(tiny)
         for array in sequence.cache.states.state + sequence.cache.states.inputs:  # type: ignore[union-attr]
             array[:] = np.nan  # of an earlier sequence
         sequence.feed(TOKENS[:2] + OTHERS[:3], kept)
@@ -174,37 +194,38 @@ def path_of(node: int) -> list[int]:
 @pytest.mark.parametrize("chain", [0, 1, 4])
 @pytest.mark.parametrize("kept", [0, 1])
 @pytest.mark.parametrize("waiting", [0, 2])
-def test_a_path_of_a_tree_has_the_bits_of_a_chain(model: NativeLlamaModel, waiting: int, kept: int, chain: int) -> None:
+def test_a_path_of_a_tree_has_the_bits_of_a_chain(model: LoadedModel, waiting: int, kept: int, chain: int) -> None:
     """``waiting`` rows are pending before the tree."""
     if kept > chain:
         pytest.skip("rows of a tree are never kept")
     drawn = [OTHERS[i] for i in range(len(TREE))]
     assert drawn
-    tree = NativeSequence(model, pending=24)
+    tree = SlotSequence(model, pending=24)
     tree.feed(TOKENS[:9])
     tree.feed(TOKENS[9:12], 3 - waiting)
     found = tree.feed_tree([*TOKENS[12 : 12 + chain], *drawn], TREE, kept, chain)
     for leaf in range(len(TREE)):
         path = path_of(leaf)
-        plain = NativeSequence(model).feed([*TOKENS[: 12 + chain], *(drawn[node] for node in path)])
+        plain = SlotSequence(model).feed([*TOKENS[: 12 + chain], *(drawn[node] for node in path)])
         assert np.array_equal(found[[chain + node for node in path]], plain[12 + chain :])
 
 
 @pytest.mark.parametrize("leaf", [4, 10, 11, 13])
-def test_the_path_of_a_tree_that_is_kept_goes_on(tiny: NativeLlamaModel, leaf: int) -> None:
+def test_the_path_of_a_tree_that_is_kept_goes_on(tiny: LoadedModel, leaf: int) -> None:
     drawn = [OTHERS[i] for i in range(len(TREE))]
-    tree = NativeSequence(tiny, pending=24)
+    tree = SlotSequence(tiny, pending=24)
     tree.feed(TOKENS[:9])
     tree.feed_tree([TOKENS[9], *drawn], TREE, 1, 1)
     path = path_of(leaf)
     tree.cache.keep_path(tree.slot, 10, path)
     rest = tree.feed(TOKENS[10:30])
-    plain = NativeSequence(tiny).feed([*TOKENS[:10], *(drawn[node] for node in path), *TOKENS[10:30]])
+    plain = SlotSequence(tiny).feed([*TOKENS[:10], *(drawn[node] for node in path), *TOKENS[10:30]])
     assert np.array_equal(rest, plain[-20:])
 
 
-def test_company_and_threads_change_no_bit(model: NativeLlamaModel) -> None:
-    alone = NativeSequence(model).feed(TOKENS)
+def test_company_and_threads_change_no_bit(native: NativeLlamaModel) -> None:
+    model = native
+    alone = SlotSequence(model).feed(TOKENS)
     sets = [name for name in ("portable", "avx2", "avxvnni", "avx512", "neon", "i8mm") if _works(name)]
     assert sets
     for threads, name in itertools.product((1, 2, 3, 4), sets):
@@ -216,34 +237,50 @@ def test_company_and_threads_change_no_bit(model: NativeLlamaModel) -> None:
         assert np.array_equal(found, alone), (threads, name)
 
 
-def test_a_slot_can_be_in_a_pass_once(tiny: NativeLlamaModel) -> None:
+@pytest.mark.parametrize(
+    "name", ["real heads", *(pytest.param(name, marks=pytest.mark.slow) for name in CONFIGS if name != "real heads")]
+)
+def test_company_and_threads_change_no_bit_on_torch(name: str) -> None:
+    model, before = made(name, "torch"), torch.get_num_threads()
+    alone = SlotSequence(model).feed(TOKENS)
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        try:
+            found = _in_company(model)
+        finally:
+            torch.set_num_threads(before)
+        assert np.array_equal(found, alone), threads
+
+
+def test_a_slot_can_be_in_a_pass_once(tiny: LoadedModel) -> None:
     cache = tiny.new_cache(CacheSpec(slots=2, max_seq_len=64))
-    one, other = NativeSequence(tiny, cache), NativeSequence(tiny, cache)
+    one, other = SlotSequence(tiny, cache), SlotSequence(tiny, cache)
     first, second = one.span(3), one.span(2)
     twice = ForwardBatch(TOKENS[:5], range(5), (first, second), None)
     with pytest.raises(ValueError, match="out of range"):
         tiny.forward(twice, cache)
     beside = Span(other.slot, 0, 2)
     other.cache.extend(other.slot, 2)
-    fresh = NativeSequence(tiny).feed(TOKENS[:3])
+    fresh = SlotSequence(tiny).feed(TOKENS[:3])
     found = tiny.forward(ForwardBatch([*TOKENS[:3], *TOKENS[:2]], [0, 1, 2, 0, 1], (first, beside), None), cache)
-    assert np.array_equal(found.logits[:3], fresh)  # the refused pass has changed nothing
+    assert np.array_equal(host(found.logits)[:3], fresh)  # the refused pass has changed nothing
 
 
 def _works(name: str) -> bool:
     return int(native_library().outrider_isa_state(name.encode())) == 1
 
 
-def _in_company(model: NativeLlamaModel) -> Floats:
+def _in_company(model: LoadedModel) -> Floats:
     """Logits of TOKENS beside two other sequences, in three passes."""
     cache = model.new_cache(CacheSpec(slots=3, max_seq_len=64, kind="paged", block_size=4))
-    sequences = [NativeSequence(model, cache) for _ in range(3)]
+    sequences = [SlotSequence(model, cache) for _ in range(3)]
     found = []
     for first, last in ((0, 7), (7, 40), (40, 48)):
         spans = [sequences[0].span(5, 2), sequences[1].span(last - first), sequences[2].span(3, 0)]
         tokens = [*OTHERS[:5], *TOKENS[first:last], *OTHERS[5:8]]
         positions = [row for span in spans for row in range(span.start, span.start + span.count)]
-        found.append(model.forward(ForwardBatch(tokens, positions, tuple(spans), None), cache).logits[5:-3])
+        logits = host(model.forward(ForwardBatch(tokens, positions, tuple(spans), None), cache).logits)
+        found.append(logits[5:-3])
         for other, length in ((sequences[0], 2), (sequences[2], 0)):
             other.roll_back(other.length - 5 + length if other is sequences[0] else length)
     return np.concatenate(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from dataclasses import replace
@@ -15,9 +16,11 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from outrider.cache import CacheSpec
-from outrider.errors import ConfigError, ModelFormatError
+from outrider.config.engine import Implementation
+from outrider.errors import ModelFormatError
 from outrider.models.config import RecurrentLayers
 from outrider.models.factory import make_model
+from outrider.native.library import library
 from outrider.native.stored import StoredTensor
 from outrider.weights.files.parts import pair_order
 from outrider.weights.files.side_by_side import rows_of
@@ -73,8 +76,10 @@ def test_both_formats_give_the_logits_of_transformers(arch: str, tmp_path: Path)
     with torch.inference_mode():
         wanted = theirs(torch.tensor([tokens])).logits[0].numpy()
     write_gguf(tmp_path / "m.gguf", arch, converted(arch, save(theirs, tmp_path)))
-    for checkpoint in (open_checkpoint(tmp_path), open_gguf(tmp_path / "m.gguf")):
-        model = make_model(checkpoint.config, checkpoint.stored, dtype="float32", implementation="native")
+    files = (open_checkpoint(tmp_path), open_gguf(tmp_path / "m.gguf"))
+    kinds: tuple[Implementation, ...] = ("torch",) if library() is None else ("native", "torch")
+    for checkpoint, implementation in itertools.product(files, kinds):
+        model = make_model(checkpoint.config, checkpoint.stored, dtype="float32", implementation=implementation)
         cache = model.new_cache(CacheSpec(max_seq_len=128))
         slot = cache.allocate()
         parts = [small_models.feed(model, cache, (slot, part))[0] for part in (tokens[:37], tokens[37:38], tokens[38:])]
@@ -295,10 +300,3 @@ def test_a_file_without_the_list_of_kinds_has_every_fourth_layer_attend(tmp_path
     write_gguf(tmp_path / "m.gguf", "qwen35", tensors, {"attention.recurrent_layers": None})
     config = open_gguf(tmp_path / "m.gguf").config
     assert config.attention_layers == (3,)
-
-
-def test_torch_refuses_what_it_does_not_compute(tmp_path: Path) -> None:
-    save(build("qwen35"), tmp_path)
-    checkpoint = open_checkpoint(tmp_path)
-    with pytest.raises(ConfigError, match="recurrent layers, which only the native library computes"):
-        make_model(checkpoint.config, checkpoint.stored, implementation="torch")

@@ -25,6 +25,7 @@ def test_folders_give_the_logits_of_transformers(case: str, tmp_path: Path) -> N
     checkpoint = open_checkpoint(tmp_path)
     assert parse_config(to_hf_config(checkpoint.config)) == checkpoint.config
     assert difference(checkpoint, theirs) < 2e-6
+    assert difference(checkpoint, theirs, "torch") < 2e-6
 
 
 @needs_library
@@ -36,6 +37,7 @@ def test_gguf_files_give_the_logits_of_transformers(case: str, tmp_path: Path) -
     assert replace(found.config, rms_norm_eps=folder.config.rms_norm_eps) == folder.config
     assert found.stored.keys() == folder.stored.keys()
     assert difference(found, theirs) < 2e-6
+    assert difference(found, theirs, "torch") < 2e-6
 
 
 @pytest.mark.parametrize("case", CASES)

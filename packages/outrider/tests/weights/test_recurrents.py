@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from outrider.cache import CacheSpec
+from outrider.config.engine import Implementation
 from outrider.errors import ModelFormatError
 from outrider.models.factory import make_model
 from outrider.native.library import library
@@ -24,12 +25,12 @@ from tests.weights.recurrents import CASES, MORE, build, converted, save, write_
 needs_library = pytest.mark.skipif(library() is None, reason="no native library")
 
 
-def difference(checkpoint: Checkpoint, theirs: Any) -> float:
+def difference(checkpoint: Checkpoint, theirs: Any, implementation: Implementation = "native") -> float:
     """The largest of 100 rows of logits, read in three passes, as a part of the largest logit."""
     tokens = small_models.ids(100, 277)
     with torch.inference_mode():
         wanted = theirs(torch.tensor([tokens])).logits[0].numpy()
-    model = make_model(checkpoint.config, checkpoint.stored, dtype="float32", implementation="native")
+    model = make_model(checkpoint.config, checkpoint.stored, dtype="float32", implementation=implementation)
     cache = model.new_cache(CacheSpec(max_seq_len=128))
     slot = cache.allocate()
     parts = [small_models.feed(model, cache, (slot, part))[0] for part in (tokens[:37], tokens[37:38], tokens[38:])]
@@ -46,6 +47,7 @@ def test_folders_give_the_logits_of_transformers(case: str, tmp_path: Path) -> N
     checkpoint = open_checkpoint(tmp_path)
     assert parse_config(to_hf_config(checkpoint.config)) == checkpoint.config
     assert difference(checkpoint, theirs) < 2e-6
+    assert difference(checkpoint, theirs, "torch") < 2e-6
 
 
 @needs_library
@@ -57,6 +59,7 @@ def test_gguf_files_give_the_logits_of_transformers(arch: str, tmp_path: Path) -
     assert replace(found.config, rms_norm_eps=folder.config.rms_norm_eps) == folder.config
     assert found.stored.keys() == folder.stored.keys()
     assert difference(found, theirs) < 2e-6
+    assert difference(found, theirs, "torch") < 2e-6
 
 
 @pytest.mark.parametrize("arch", CASES)

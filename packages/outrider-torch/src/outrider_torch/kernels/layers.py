@@ -15,7 +15,10 @@ from outrider_torch.kernels.attention.tree_tiles import TILE
 from outrider_torch.kernels.linear import TorchLinear
 from outrider_torch.kernels.mlp import ExpertWeights, MLPWeights, activation, dense, mixture
 from outrider_torch.kernels.norm import Norm, RMSNorm
+from outrider_torch.kernels.recurrent.layers import RecurrentWeights, recurrent
+from outrider_torch.kernels.recurrent.plan import StatePlan
 from outrider_torch.kernels.rope import rotate
+from outrider_torch.kernels.serial import elementwise
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,9 @@ class Dimensions:
     clamped_swiglu: ClampedSwiGLU | None = None
     """In place of the activation."""
 
+    gated_attention: bool = False
+    """A head's output is times the sigmoid of its gate."""
+
     @property
     def group(self) -> int:
         """Query heads per key head."""
@@ -45,9 +51,9 @@ class Dimensions:
 class LayerWeights:
     """The norms and linear layers of one decoder layer, in the layout of their device."""
 
-    index: int
+    index: int  # among the layers with attention, or among the recurrent ones
     attention_norm: Norm | None
-    qkv: TorchLinear  # d -> (heads + 2 kv_heads) * head_dim
+    qkv: TorchLinear  # d -> (heads + 2 kv_heads) * head_dim, with gates heads more; or a recurrent layer's projections
     q_norm: RMSNorm | None  # per head
     k_norm: RMSNorm | None
     out: TorchLinear
@@ -60,6 +66,7 @@ class LayerWeights:
     attention_output_norm: Norm | None = None
     mlp_output_norm: Norm | None = None
     sinks: Tensor | None = None  # [heads]: scores in the softmax without a value
+    recurrent: RecurrentWeights | None = None  # in place of attention
 
 
 LayerForward = Callable[[LayerWeights, Tensor, Tensor | None], tuple[Tensor, Tensor]]
@@ -69,7 +76,7 @@ The results may reuse the memory of the results two layers before.
 """
 
 Attention = Callable[[LayerWeights, Tensor], Tensor]
-"""Stores keys and values of qkv [T, (heads + 2 * kv_heads) * head_dim], and attends: [T, heads * head_dim]."""
+"""Stores keys and values of ``LayerWeights.qkv``'s output [T, n], and attends: [T, heads * head_dim]."""
 
 
 class DecoderLayers:
@@ -108,6 +115,7 @@ class DecoderLayers:
         cache: KVCache,
         rotations: Sequence[Tensor | None],
         query_scales: Tensor | None = None,
+        states: StatePlan | None = None,
     ) -> LayerForward:
         """A function that computes one layer after the other, for one forward pass.
 
@@ -115,9 +123,14 @@ class DecoderLayers:
             plans: one for each kind of layer.
             rotations: complex64 [T, 1, head_dim / 2] of each kind of layer, or None: nothing is rotated.
             query_scales: float [T, 1, 1], factors of queries; None: 1.
+            states: of recurrent layers; None: the model has none.
         """
 
         def attention(layer: LayerWeights, qkv: Tensor) -> Tensor:
+            if layer.recurrent is not None:
+                assert states is not None
+                assert cache.states is not None
+                return recurrent(layer.recurrent, states, cache.states, layer.index, qkv).to(qkv.dtype)
             plan = plans[layer.kind]
             q, k, v = self.split(layer, qkv, rotations[layer.kind])
             if query_scales is not None:
@@ -126,7 +139,8 @@ class DecoderLayers:
                 rows = slice(row, row + span.count)
                 cache.write(layer.index, span.slot, span.start, k[rows], v[rows])
             scale, cap = self._of.attention_scale, self._of.attention_cap
-            return attend(q, cache, layer.index, plan, scale, cap, layer.sinks)
+            out = attend(q, cache, layer.index, plan, scale, cap, layer.sinks)
+            return out * self._gates(qkv) if self._of.gated_attention else out
 
         return self.with_attention(attention)
 
@@ -145,7 +159,7 @@ class DecoderLayers:
         """Queries, keys and values of a layer's qkv, normed and rotated: [T, heads or kv_heads, head_dim] each."""
         d = self._of
         every = qkv.view(qkv.shape[0], -1, d.head_dim)  # [T, heads + 2 kv_heads, head_dim]
-        qk, v = every[:, : d.heads + d.kv_heads], every[:, d.heads + d.kv_heads :]
+        qk, v = every[:, : d.heads + d.kv_heads], every[:, d.heads + d.kv_heads :][:, : d.kv_heads]
         if not layer.rotated_qk_norm:
             qk = self._head_norms(layer, qk)
         if rotation is not None:
@@ -153,6 +167,11 @@ class DecoderLayers:
         if layer.rotated_qk_norm:
             qk = self._head_norms(layer, qk)
         return qk[:, : d.heads], qk[:, d.heads :], v
+
+    def _gates(self, qkv: Tensor) -> Tensor:
+        """Factors of the heads' outputs, [T, heads * head_dim]."""
+        gates = qkv[:, -self._of.heads * self._of.head_dim :]
+        return elementwise(torch.sigmoid, gates.float()).to(qkv.dtype)
 
     def _head_norms(self, layer: LayerWeights, qk: Tensor) -> Tensor:
         """Queries and keys [T, heads + kv_heads, head_dim], normed if the layer norms them."""

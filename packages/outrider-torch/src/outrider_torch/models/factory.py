@@ -30,9 +30,8 @@ def make_torch_model(
     why: str,
 ) -> LlamaModel:
     """As ``make_model``. ``why``: the reason why the native library does not run the model."""
-    if any((config.recurrent, config.gated_attention, config.latent, config.gemma4)):
-        layers = "recurrent layers" if config.latent is None else "attention on latents"
-        layers = layers if config.gemma4 is None else "heads by layer"
+    if config.latent is not None or config.gemma4 is not None:
+        layers = "heads by layer" if config.latent is None else "attention on latents"
         raise ConfigError(
             f"{config.family} has {layers}, which only the native library computes, {why}: use the CPU, or "
             "implementation='transformers'"

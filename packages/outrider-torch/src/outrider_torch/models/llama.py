@@ -23,6 +23,7 @@ from outrider_torch.cuda_graphs.graphs import CudaCapture, CudaGraphRunner
 from outrider_torch.kernels.attention.attention import plan
 from outrider_torch.kernels.layers import DecoderLayers, LayerForward, LayerWeights
 from outrider_torch.kernels.linear import TorchLinear
+from outrider_torch.kernels.recurrent.plan import plan_states
 from outrider_torch.kernels.rope import rotations
 from outrider_torch.models.weights import TorchWeights
 
@@ -78,11 +79,12 @@ class LlamaModel:
         c = self.config
         return make_cache(
             spec,
-            layers=c.num_layers,
+            layers=len(c.attention_layers),
             kv_heads=c.num_kv_heads,
             head_dim=c.head_dim,
             dtype=self.dtype,
             device=self.device,
+            states=c.states,
         )
 
     @torch.inference_mode()
@@ -119,11 +121,17 @@ class LlamaModel:
         plans = [by_window[kind.window] for kind in self._kinds]
         turns = [None if table is None else table[positions] for table in self._rotations]
         scales = None if self._query_scales is None else self._query_scales[positions]
-        forward = self._backend.layers(plans, cache, turns, scales)
+        states = None
+        if cache.states is not None:
+            cache.states.check_layers(batch.layers, c.num_layers)
+            states = plan_states(batch.spans, cache.states, len(tokens), self.device)
+        forward = self._backend.layers(plans, cache, turns, scales, states)
         x = (
             self.embed(tokens) if batch.inputs is None else self._padded(torch.as_tensor(batch.inputs), len(tokens))
         )  # [T, d]
         x, taken = self._through_layers(x, batch.layers, batch.features, forward)
+        if cache.states is not None:
+            cache.states.passed(batch.spans)
         features = _side_by_side([t[: len(batch.token_ids)] for t in taken])
         x = x[: len(batch.token_ids)] if batch.logit_rows is None else x[list(batch.logit_rows)]
         hidden = self.final_norm(x)

@@ -27,30 +27,34 @@ class StoredTensors(Mapping[str, Tensor]):
     """Tensors by name, read from mapped files; arrays and tensors are returned unchanged."""
 
     def __init__(self, stored: Mapping[str, Any], *, quantised: bool = False) -> None:
-        """``quantised``: the tensors are a GGUF file's; all are then bfloat16, dequantised from blocks."""
+        """``quantised``: the tensors are a GGUF file's; they are then bfloat16, dequantised from blocks.
+
+        Floats of recurrent layers stay: their errors would add up from row to row.
+        """
         self._stored, self._quantised = stored, quantised
 
     def __getitem__(self, name: str) -> Tensor:
         stored = self._stored[name]
         if not isinstance(stored, StoredTensor):
             return as_tensors(stored)  # type: ignore[no-any-return]
-        blocks = self._quantised or stored.type not in _FLOATS
-        values = self._dequantised(name, stored) if blocks else _mapped(stored)
+        if stored.negative_exponential:
+            return torch.from_numpy(stored.numbers())
+        mapped = stored.type in _FLOATS and (".linear_attn." in name or not self._quantised)
+        values = _mapped(stored) if mapped else self._dequantised(name, stored)
+        if (self._quantised or not mapped) and not torch.isfinite(values).all():
+            raise ModelFormatError(f"{stored.file} is damaged: tensor {name} holds NaN or infinity; download it again")
         if stored.order is not None:
             values = values[torch.from_numpy(stored.order)]
         return values.float() + stored.plus if stored.plus else values
 
     def _dequantised(self, name: str, stored: StoredTensor) -> Tensor:
         try:
-            values = _dequantise(stored)
+            return _dequantise(stored)
         except NotImplementedError:
             raise ModelFormatError(
                 f"{stored.file}: tensor {name} has type {stored.type}, which gguf cannot dequantise: "
                 "use another quantisation"
             ) from None
-        if not torch.isfinite(values).all():
-            raise ModelFormatError(f"{stored.file} is damaged: tensor {name} holds NaN or infinity; download it again")
-        return values
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._stored)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from outrider_torch.kernels.linear import TorchLinear
 from outrider_torch.kernels.mlp import ExpertWeights, MLPWeights
 from outrider_torch.kernels.native_tensors import as_tensors
 from outrider_torch.kernels.norm import LayerNorm, Norm, RMSNorm
+from outrider_torch.kernels.recurrent.layers import RecurrentWeights, unit_norm
 from outrider_torch.kernels.rope import pair_rows
 
 
@@ -37,6 +39,7 @@ class TorchWeights:
             attention_scale=c.attention_scale,
             attention_cap=c.attention_cap,
             clamped_swiglu=c.clamped_swiglu,
+            gated_attention=c.gated_attention,
         )
 
     def get(self, name: str) -> Tensor:
@@ -51,24 +54,74 @@ class TorchWeights:
 
     def layer(self, i: int) -> LayerWeights:
         c, name = self._config, f"model.layers.{i}."
-        attention = name + "self_attn."
-        q_norm, k_norm = (self._head_norm(f"{attention}{x}_norm.weight", x) if c.qk_norm else None for x in "qk")
+        state, attention = c.is_recurrent(i), name + "self_attn."
+        own = self._recurrent(name + "linear_attn.") if state else self._attention(attention)
         return LayerWeights(
-            index=i,
+            index=sum(c.is_recurrent(other) == state for other in range(i)),
             attention_norm=None if c.norms == "after" else self.norm(name + "input_layernorm"),
-            qkv=self._linear(*(f"{attention}{x}_proj" for x in "qkv"), heads={0: c.num_heads, 1: c.num_kv_heads}),
-            q_norm=q_norm,
-            k_norm=k_norm,
-            out=self._linear(attention + "o_proj"),
             mlp_norm=None if c.norms == "after" else self.norm(name + "post_attention_layernorm"),
             mlp=self._experts(name + "mlp") if c.is_sparse(i) else self._mlp(name + "mlp"),
-            kind=kind_of(c, i),
-            whole_qk_norm=c.whole_qk_norm,
-            rotated_qk_norm=c.rotated_qk_norm,
-            sinks=self.get(attention + "sinks").clone() if c.attention_sinks else None,
+            kind=0 if state else kind_of(c, i),
             attention_output_norm=None if c.norms == "before" else self.norm(name + "attention_output_norm"),
             mlp_output_norm=None if c.norms == "before" else self.norm(name + "mlp_output_norm"),
+            **own,
         )
+
+    def _attention(self, name: str) -> dict[str, Any]:
+        c = self._config
+        q_norm, k_norm = (self._head_norm(f"{name}{x}_norm.weight", x) if c.qk_norm else None for x in "qk")
+        heads = {0: c.num_heads, 1: c.num_kv_heads}
+        return {
+            "qkv": self._gated(name)
+            if c.gated_attention
+            else self._linear(*(f"{name}{x}_proj" for x in "qkv"), heads=heads),
+            "q_norm": q_norm,
+            "k_norm": k_norm,
+            "out": self._linear(name + "o_proj"),
+            "whole_qk_norm": c.whole_qk_norm,
+            "rotated_qk_norm": c.rotated_qk_norm,
+            "sinks": self.get(name + "sinks").clone() if c.attention_sinks else None,
+        }
+
+    def _gated(self, name: str) -> TorchLinear:
+        """Queries, keys, values and gates, of projections whose rows are query and gate of each head."""
+        c = self._config
+
+        def rows(kind: str) -> Tensor:
+            both = self.get(f"{name}q_proj.{kind}").unflatten(0, (c.num_heads, 2, c.head_dim))
+            queries, gates = (part.flatten(0, 1) for part in both.unbind(1))
+            keys = pair_rows(self.get(f"{name}k_proj.{kind}"), c.num_kv_heads)
+            return torch.cat([pair_rows(queries, c.num_heads), keys, self.get(f"{name}v_proj.{kind}"), gates])
+
+        return TorchLinear(rows("weight"), rows("bias") if f"{name}q_proj.bias" in self._tensors else None)
+
+    def _recurrent(self, name: str) -> dict[str, Any]:
+        of, device = self._config.recurrent, self._device
+        assert of is not None
+        eps, state = self._config.rms_norm_eps, of.kind != "short"
+        norm = self._floats(name + "norm.weight") if state else None
+        grouped = of.kind == "mamba2"
+        group = of.values // of.key_heads
+        weights = RecurrentWeights(
+            of=of,
+            taps=self._floats(name + "conv1d.weight").view(of.channels, of.convolution).T.contiguous(),
+            taps_bias=self._floats(name + "conv1d.bias") if of.convolution_bias else None,
+            decay=self._floats(name + "decay") if state else None,
+            dt_bias=self._floats(name + "dt_bias") if state else None,
+            norm=None if norm is None else RMSNorm(torch.ones(group, device=device) if grouped else norm, eps),
+            norm_weight=norm if grouped else None,
+            skip=self._floats(name + "skip") if grouped else None,
+            query_norm=unit_norm(of.key_dim, of.key_dim**-0.5, device) if of.kind == "delta" else None,
+            key_norm=unit_norm(of.key_dim, 1.0, device) if of.kind == "delta" else None,
+        )
+        inputs = self._linear(*(name + part for part in of.projections))
+        return {
+            "qkv": inputs,
+            "q_norm": None,
+            "k_norm": None,
+            "out": self._linear(name + "out_proj"),
+            "recurrent": weights,
+        }
 
     def _head_norm(self, name: str, which: str) -> RMSNorm:
         heads = self._config.num_heads if which == "q" else self._config.num_kv_heads

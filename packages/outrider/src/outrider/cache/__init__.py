@@ -10,7 +10,7 @@ from outrider.cache.contiguous import ContiguousCache
 from outrider.cache.hybrid import HybridCache
 from outrider.cache.pool import DType, RowShape
 from outrider.cache.protocol import CacheSpec, KVCache
-from outrider.cache.states import RecurrentStates, StateShape
+from outrider.cache.states import StateShape, states_kind
 
 __all__ = ["CacheSpec", "ContiguousCache", "HybridCache", "KVCache", "StateShape", "extend_unread", "make_cache"]
 
@@ -47,8 +47,9 @@ def make_cache(
     )
     if states is None:
         return ContiguousCache(spec, shape) if spec.kind == "contiguous" else _paged(spec, shape)
-    held = RecurrentStates(states, spec.slots, spec.pending)
-    checkpoints = Checkpoints(states, spec.checkpoints if spec.prefix_reuse else 0, spec.pending)
+    make = states_kind(dtype, device)
+    held = make(states, spec.slots, spec.pending)
+    checkpoints = Checkpoints(make(states, spec.checkpoints if spec.prefix_reuse else 0, spec.pending))
     if spec.kind == "contiguous":
         return HybridCache(ContiguousCache(spec, shape, checkpoints.usable), held, checkpoints, block=1)
     return HybridCache(_paged(spec, shape), held, checkpoints, spec.block_size)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider.cache.blocks import Digest, prefix_digests
-from outrider.cache.states import RecurrentStates, StateShape
+from outrider.cache.states import RecurrentStates
 
 Key = tuple[int, Digest]
 """The settled length of a copy, and the digest of its tokens and salt."""
@@ -38,9 +38,9 @@ class Checkpoints:
     A copy is found by the digest of its tokens and salt, so its bits are those of any sequence with these tokens.
     """
 
-    def __init__(self, shape: StateShape, places: int, pending: int) -> None:
-        """``pending``: as for the states that are copied. Raises CapacityError if memory is short."""
-        self._copies = RecurrentStates(shape, places, pending)
+    def __init__(self, copies: RecurrentStates) -> None:
+        """``copies``: states for copies alone, of the kind of those that are copied."""
+        self._copies, places = copies, copies.places
         self._free = list(range(places - 1, -1, -1))
         self._held: OrderedDict[Key, Checkpoint] = OrderedDict()  # least recently used first
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.cache.pool import Pool, itemsize
+from outrider.cache.pool import DType, Pool, itemsize
 from outrider.errors import CapacityError, ConfigError
+from outrider.extensions import extension
 
-__all__ = ["PassSpan", "RecurrentStates", "StateShape"]
+__all__ = ["PassSpan", "RecurrentStates", "StateShape", "states_kind"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +73,8 @@ class RecurrentStates:
     A pass first applies the pending rows before its own, in order, so that their bits are those of the first time.
     Then it applies the rows that are *kept*, and leaves entries for its other rows. Rolling back drops entries.
 
-    A place of the arrays belongs to a slot of the cache. All arrays are float32, one a recurrent layer:
+    A place of the arrays belongs to a slot of the cache. All arrays are float32, one a recurrent layer; a backend's
+    kind has its tensors in their place:
 
         state     [places, value_heads, key_dim, value_dim]
         inputs    [places, convolution - 1 + pending, channels], of the convolution; the first are of settled rows
@@ -92,8 +95,20 @@ class RecurrentStates:
         self._rows: dict[int, int] = {}
         self._settled: dict[int, int] = {}
 
-    def _arrays(self, *sizes: int) -> list[NDArray[np.float32]]:
-        return [Pool.zeros((self.places, *sizes), "float32", "cpu") for _ in range(self.shape.layers)]
+    def _arrays(self, *sizes: int) -> list[Any]:
+        return [self._zeros((self.places, *sizes)) for _ in range(self.shape.layers)]
+
+    def _zeros(self, shape: tuple[int, ...]) -> Any:
+        return Pool.zeros(shape, "float32", "cpu")
+
+    def _taken(self, held: Any) -> NDArray[np.float32]:
+        """A copy of a part of the arrays for the host."""
+        copy: NDArray[np.float32] = held.copy()
+        return copy
+
+    def _given(self, array: NDArray[np.float32]) -> Any:
+        """An array of the host as ``_taken`` gave it, for a part of the arrays."""
+        return array
 
     def open(self, slot: int) -> None:
         """Give a slot a place, for a sequence without rows."""
@@ -180,15 +195,18 @@ class RecurrentStates:
     def state_of(self, slot: int) -> list[NDArray[np.float32]]:
         """A copy of a slot's state of its settled rows."""
         row = self._rows[slot]
-        return [each[row].copy() for each in self.state] + [each[row, : self._history].copy() for each in self.inputs]
+        history = slice(self._history)
+        return [self._taken(each[row]) for each in self.state] + [
+            self._taken(each[row, history]) for each in self.inputs
+        ]
 
     def load_state(self, slot: int, arrays: Sequence[NDArray[np.float32]], length: int) -> None:
         """Give a slot the state that ``state_of`` gave of ``length`` rows."""
         row, layers = self._rows[slot], self.shape.layers
         for own, other in zip(self.state, arrays[:layers], strict=True):
-            own[row] = other
+            own[row] = self._given(other)
         for own, other in zip(self.inputs, arrays[layers:], strict=True):
-            own[row, : self._history] = other
+            own[row, : self._history] = self._given(other)
         self._settled[slot] = length
 
     def is_finite(self, row: int, pending: int) -> bool:
@@ -196,7 +214,7 @@ class RecurrentStates:
         held: list[Any] = [state[row] for state in self.state]
         held += [inputs[row, : self._history + pending] for inputs in self.inputs]
         held += [updates[row, :pending] for updates in self.updates]
-        return all(math.isfinite(float(part.sum(dtype=np.float32))) for part in held)
+        return all(math.isfinite(float(part.sum())) for part in held)
 
     def check(self, slot: int, length: int) -> None:
         """Raise AssertionError unless the slot's state and entries make up ``length`` rows."""
@@ -211,3 +229,10 @@ class RecurrentStates:
             raise AssertionError(f"places of states are not conserved: {free} free + {used} used != {self.places}")
         if set(self._rows) != set(slots):
             raise AssertionError(f"slots {sorted(self._rows)} have states, but {sorted(slots)} have rows")
+
+
+def states_kind(dtype: DType, device: Any) -> Callable[[StateShape, int, int], RecurrentStates]:
+    """Makes states beside keys and values of this type: its name is NumPy's, anything else a backend's."""
+    if isinstance(dtype, str):
+        return RecurrentStates
+    return partial(extension("backends", "torch").TorchStates, device=device)

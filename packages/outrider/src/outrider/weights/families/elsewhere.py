@@ -35,12 +35,7 @@ TEXT_PARTS: Mapping[str, str] = {
 }
 """Models of text and images of which this distribution computes the text: ``model_type`` of the whole and the part."""
 
-NATIVE_ONLY = frozenset(
-    (
-        *("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gemma4_text", "lfm2", "lfm2_moe"),
-        *("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4", "granitemoehybrid"),
-    )
-)
+NATIVE_ONLY = frozenset(("gemma4_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4"))
 """Families of ours that only the native library computes; without it, transformers' code does."""
 
 

@@ -1,0 +1,1 @@
+"""Recurrent layers in torch operations, row by row (``outrider.cache.states``)."""
