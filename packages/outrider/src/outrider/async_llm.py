@@ -209,8 +209,7 @@ class AsyncLLM:
 
         running = len(requests)
         try:
-            for index, request in enumerate(requests):
-                self._thread.submit(request, listener(index))
+            self._thread.submit([(request, listener(index)) for index, request in enumerate(requests)])
             while running:
                 index, event = await events.get()
                 if isinstance(event, BaseException):

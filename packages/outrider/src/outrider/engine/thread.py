@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from outrider.engine.engine import Engine
@@ -48,14 +48,19 @@ class EngineThread:
     def alive(self) -> bool:
         return self.death is None and self._thread.is_alive()
 
-    def submit(self, request: Request, listener: Listener) -> None:
-        """Queue a request. An error of ``Engine.add`` is passed to the listener."""
+    def submit(self, pairs: Sequence[tuple[Request, Listener]]) -> None:
+        """Queue requests that begin before the same step. An error of ``Engine.add`` is passed to the listener.
+
+        A beam search emits its other outputs with its first request's last step, so all of them must be known by then.
+        """
         with self._gate:
             if self.death is None:
-                self._engine.expect(request.tenant)
-                self._commands.put(lambda: self._add(request, listener))
+                for request, _ in pairs:
+                    self._engine.expect(request.tenant)
+                self._commands.put(lambda: self._add(pairs))
                 return
-        listener(self.death)
+        for _, listener in pairs:
+            listener(self.death)
 
     def drop(self, request_id: str) -> None:
         """Abort a request before the next step; unknown ids are ignored."""
@@ -118,22 +123,24 @@ class EngineThread:
                 raise
             return
         for request_id, steps in groupby(outputs, key=lambda step: step.request_id):
-            self._listeners[request_id](list(steps))
+            if listener := self._listeners.get(request_id):  # none: an output of a search, dropped before its leader
+                listener(list(steps))
         for request in [r for r in self._requests.values() if r.finish_reason is not None or r.error is not None]:
             self._failed_steps = 0
             self._listeners[request.id](request.error)
             self._drop(request.id)
 
-    def _add(self, request: Request, listener: Listener) -> None:
-        if self.death is not None:
-            listener(self.death)
-            return
-        try:
-            self._engine.add(request)
-        except OutriderError as error:  # an error of this request alone
-            listener(error)
-        else:
-            self._requests[request.id], self._listeners[request.id] = request, listener
+    def _add(self, pairs: Sequence[tuple[Request, Listener]]) -> None:
+        for request, listener in pairs:
+            if self.death is not None:
+                listener(self.death)
+                continue
+            try:
+                self._engine.add(request)
+            except OutriderError as error:  # an error of this request alone
+                listener(error)
+            else:
+                self._requests[request.id], self._listeners[request.id] = request, listener
 
     def _drop(self, request_id: str) -> None:
         if self._requests.pop(request_id, None) is not None:
