@@ -138,7 +138,7 @@ class HybridToy:
     def _recur(self, layer: int, span: Span, x: Floats, states: RecurrentStates) -> Floats:
         """A recurrent layer's output [count, hidden] for a sequence's new rows."""
         state, inputs, updates = states.state[layer], states.inputs[layer], states.updates[layer]
-        at, settled, before = states.row(span.slot), states.settled(span.slot), CONVOLUTION - 1
+        at, settled, before = states.row(span.state), states.settled(span.state), CONVOLUTION - 1
         if settled == span.start == 0:
             state[at], inputs[at, :before] = 0, 0
         moment = Moment(state[at].copy(), inputs[at, :before].copy())
@@ -206,7 +206,7 @@ def _sigmoid(x: Floats) -> Floats:
 
 def _check(span: Span, states: RecurrentStates) -> None:
     """Raise ValueError for what the native library refuses."""
-    settled, kept = states.settled(span.slot), span.num_kept
+    settled, kept = states.settled(span.state), span.num_kept
     waiting = span.start - settled
     rows = waiting + span.count if kept < 0 else span.count - kept
     if not (0 <= waiting <= states.pending and -1 <= kept <= span.count and 0 <= rows <= states.pending):
@@ -224,5 +224,5 @@ def _parents(span: Span) -> Sequence[int]:
     for i, row in enumerate(span.mask):
         own = t - n + i  # the row's own column
         above = np.flatnonzero(row[:own])
-        parents[span.count - n + i] = span.count - t + (int(above[-1]) if len(above) else -1)
+        parents[span.count - n + i] = max(-1, span.count - t + (int(above[-1]) if len(above) else -1))
     return parents

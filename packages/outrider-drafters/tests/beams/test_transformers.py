@@ -20,10 +20,12 @@ from outrider_multimodal.encoder_decoder import EncoderInput
 from tests import encoder_decoders, small_models
 from tests.models.test_parity import LLAMA, MISTRAL, VOCAB, build
 from tests.small_engines import engine, run
+from tests.weights import hybrids
 
 KINDS: dict[str, Any] = {
     "llama": lambda: build(LLAMA),
     "window": lambda: build(MISTRAL, sliding_window=20, head_dim=16),
+    "hybrid": lambda: hybrids.build("qwen35"),
 }
 
 
@@ -81,7 +83,7 @@ def check_against_transformers(seed: int, models: dict[str, tuple[Any, LoadedMod
         repetition_penalty=penalty,
     )
     mine = requests(prompt, params, stops, dice.choice(["none", "ngram", "recycling"]))
-    run(engine(ours, eos=stops, more={"recycling": RecyclingDrafter(VOCAB)}), *mine)
+    run(engine(ours, eos=stops, more={"recycling": RecyclingDrafter(VOCAB)}, branches=6), *mine)
     scores = [one.ranked.score for one in mine if one.ranked is not None]
     torch.testing.assert_close(torch.tensor(scores), out.sequences_scores, atol=1e-4, rtol=1e-5)
     for one, sequence in zip(mine, out.sequences.tolist(), strict=True):

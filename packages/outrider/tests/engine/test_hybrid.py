@@ -185,14 +185,6 @@ def test_no_prefix_is_found_under_another_salt() -> None:
         assert same.stats.cached_prompt_tokens == len(BEGINNING) - 1
 
 
-def test_beams_are_refused() -> None:
-    served = TRAFFIC.engine()
-    beams = request(BEGINNING)
-    beams.method = object()  # type: ignore[assignment]
-    with pytest.raises(ConfigError, match="beam search keeps a tree of rows"):
-        served.add(beams)
-
-
 def test_first_layers_cannot_run_alone() -> None:
     cache = TARGET.new_cache(CacheSpec(max_seq_len=40))
     slot = cache.allocate()

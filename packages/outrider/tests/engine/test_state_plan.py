@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from outrider.config import AUTO_LENGTH, EngineConfig, SpeculationParams
+from outrider.config.sampling import MAX_WIDTH
 from outrider.engine.memory_plan import MemoryPlan, plan_memory, row_bytes
 from outrider.engine.read_plan import TAIL
 from outrider.engine.state_plan import MOST_CHECKPOINTS
@@ -40,11 +41,12 @@ def test_a_token_takes_rows_of_the_layers_with_attention_alone() -> None:
 
 def test_states_of_a_batch_and_their_copies_are_counted() -> None:
     found, own = plan(), place_bytes(TAIL + AUTO_LENGTH)
-    assert found.states.nbytes == (4 + MOST_CHECKPOINTS) * own
+    assert found.states.nbytes == (4 + MOST_CHECKPOINTS + MAX_WIDTH) * own
     assert found.total - plan(prefix_reuse=False).total == MOST_CHECKPOINTS * own
-    assert f"recurrent states, 4 and {MOST_CHECKPOINTS} copies" in "".join(found.lines())
+    assert f"recurrent states, {4 + MAX_WIDTH} and {MOST_CHECKPOINTS} copies" in "".join(found.lines())
     spec = found.cache_spec(EngineConfig(model="m", max_batch_size=4), 64)
     assert (spec.slots, spec.pending, spec.checkpoints) == (4, TAIL + AUTO_LENGTH, MOST_CHECKPOINTS)
+    assert spec.branches == MAX_WIDTH
 
 
 def test_arrays_take_what_the_plan_says() -> None:
@@ -52,7 +54,7 @@ def test_arrays_take_what_the_plan_says() -> None:
     cache = TOY.new_cache(found.cache_spec(EngineConfig(model="m", max_batch_size=4), 64))
     assert cache.states is not None
     arrays = [*cache.states.state, *cache.states.inputs, *cache.states.updates]
-    assert sum(array.nbytes for array in arrays) == 4 * place_bytes(TAIL + AUTO_LENGTH)
+    assert sum(array.nbytes for array in arrays) == (4 + MAX_WIDTH) * place_bytes(TAIL + AUTO_LENGTH)
 
 
 def test_room_is_made_for_larger_trees() -> None:
@@ -64,14 +66,14 @@ def test_little_memory_has_fewer_places_and_copies() -> None:
     own = place_bytes(TAIL + AUTO_LENGTH)
     activations = plan(max_batched_tokens=8).activations
     found = plan(int((activations + 6 * own) / 0.6), max_batched_tokens=8)
-    assert (found.states.places, found.states.checkpoints) == (3, 1)
+    assert (found.states.places, found.states.checkpoints, found.states.branches) == (3, 1, 0)
     assert found.cache_spec(EngineConfig(model="m", max_batch_size=4), 64).slots <= 3
 
 
 def test_a_draft_model_has_states_too() -> None:
     found = plan(target=PLAIN, drafts=[HYBRID])
     assert found.states.nbytes == 4 * place_bytes(TAIL + AUTO_LENGTH)
-    assert found.states.checkpoints == 0
+    assert found.states.checkpoints == found.states.branches == 0
 
 
 def test_models_without_states_are_planned_as_ever() -> None:

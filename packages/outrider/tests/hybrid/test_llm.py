@@ -67,9 +67,13 @@ def test_several_outputs_share_their_prompt(llm: LLM, folder: Path) -> None:
     assert found == ([0, 79, 79] if llm.config.kv_cache == "paged" else [0, 0, 0])  # slots share nothing
 
 
-def test_beam_search_is_refused(llm: LLM) -> None:
-    with pytest.raises(ConfigError, match="beam search keeps a tree of rows"):
-        llm.generate([[5, 6, 7]], SamplingParams(max_tokens=4, beam_width=2))
+def test_beams_have_states_of_their_own(llm: LLM, folder: Path) -> None:
+    """More beams than requests at once; a conversation before them leaves no trace."""
+    prompt, params = message(random.Random(5), 40), SamplingParams(max_tokens=10, beam_width=6, n=6)
+    llm.generate([prompt], PARAMS)
+    answers = llm.generate([prompt], params)
+    assert [tuple(answer.token_ids) for answer in answers] == plain(folder, prompt, params)
+    assert len({tuple(answer.token_ids) for answer in answers}) == 6
 
 
 def test_layer_skip_is_refused(folder: Path) -> None:

@@ -15,10 +15,12 @@ from outrider.engine.runner import ScheduledRequest, TargetOutput
 from outrider.engine.scheduler import ScheduledTokens
 from outrider.verify.distribution import TargetRows
 from outrider.verify.draft import EMPTY
+from outrider_drafters.beams.branches import ScheduledBranches, rows_at_once
 from outrider_drafters.beams.drafting import BeamDraft, width_ahead
 from outrider_drafters.beams.lengths import BeamDraftLength
 from outrider_drafters.beams.scheduled import BeamSteps, ScheduledBeams
 from outrider_drafters.beams.search import BeamSearch, Hypothesis, Node, union
+from outrider_drafters.beams.states import BeamStates
 from outrider_drafters.beams.views import BeamViews, verdict_of
 
 
@@ -65,6 +67,7 @@ class BeamMethod(DecodeMethod):
     def __init__(self, request: Request) -> None:
         self.outputs: list[Request] = [request]
         self.rest: list[Node] = []  # the tree's nodes, in order of rows, parents first
+        self._states: BeamStates | None = None  # of a model with recurrent states, while the request has a slot
         self._drafts_off = False
         self._together: str | None = None  # the source that drafts for all beams together
 
@@ -96,13 +99,32 @@ class BeamMethod(DecodeMethod):
         room = request.max_seq_len - len(request.prompt) - len(self.rest) - 1
         return max(0, min(min(length, left) * each, room))
 
+    def chunk(self, request: Request, most: int) -> int:
+        """With recurrent states, the prompt and the tree are read apart, a chain of rows with room for drafts."""
+        hybrid, plan = self._parts.memory.hybrid, request.read_plan
+        if hybrid is None or plan is None:
+            return most
+        first = request.num_computed_tokens - len(request.prompt)
+        if first < 0:
+            return min(most, -first)
+        longest = max(1, hybrid.states.pending - plan.max_drafts)
+        return rows_at_once(self.rest[first : first + most], longest)
+
     def schedule(self, part: ScheduledTokens[Request]) -> ScheduledBeams:
         drafts: list[BeamDraft] = []
         if part.num_draft_tokens:
             drafts, seconds = self._views.propose(self.search, part.num_draft_tokens, self._together)
             self._drafts_off = self._drafts_off or self._views.together_failed
             self._length.note_draft([draft for _, draft in drafts], seconds)
-        return ScheduledBeams(part.request, self.search, self.rest, part.num_tokens, drafts)
+        request, hybrid = part.request, self._parts.memory.hybrid
+        if hybrid is None:
+            return ScheduledBeams(request, self.search, self.rest, part.num_tokens, drafts)
+        assert request.slot is not None
+        assert request.read_plan is not None
+        self._states = self._states or BeamStates(hybrid, request.slot, self.search.root)
+        most = request.read_plan.max_drafts  # after one beam
+        drafts = [(tip, draft.only(range(min(len(draft), most)))) for tip, draft in drafts]
+        return ScheduledBranches(request, self.search, self.rest, part.num_tokens, drafts, self._states)
 
     def decide(self, scheduled: ScheduledRequest, output: TargetOutput) -> BeamSteps:
         """Advance the search as far as the scored rows reach."""
@@ -115,8 +137,12 @@ class BeamMethod(DecodeMethod):
         request, parts = scheduled.request, self._parts
         if decision is None:
             parts.memory.keep(request, scheduled.num_tokens)
+        else:
+            parts.memory.keep_rows(request, request.prompt_length, self._keep(scheduled.nodes))
+        if isinstance(scheduled, ScheduledBranches):
+            self._follow(scheduled)
+        if decision is None:
             return []
-        parts.memory.keep_rows(request, request.prompt_length, self._keep(scheduled.nodes))
         self._length.count(request, [node for nodes in scheduled.drafted for node in nodes], decision)
         self._observe(scheduled, output)
         emitted: list[StepOutput] = []
@@ -128,6 +154,7 @@ class BeamMethod(DecodeMethod):
 
     def start_over(self, request: Request) -> None:
         self._drafts_off = True
+        self._states = None
         self._keep(())
 
     def fail(self, request: Request) -> None:
@@ -136,6 +163,9 @@ class BeamMethod(DecodeMethod):
 
     def finish(self, request: Request) -> None:
         self._views.finish()
+        if self._states is not None:  # when the tree is read again, each beam's rows follow one another
+            self._states = None
+            self._keep(())
 
     def _keep(self, present: Sequence[Node]) -> list[int]:
         """Keep the tree of the live beams; return the indices kept of ``present``, the cached nodes in order of rows.
@@ -150,6 +180,14 @@ class BeamMethod(DecodeMethod):
         for node in (self.search.root, *present):  # forgets drafts that no beam reached
             node.children = {token: child for token, child in node.children.items() if child in needed}
         return kept
+
+    def _follow(self, scheduled: ScheduledBranches) -> None:
+        """Each live beam goes on from the state of its last row."""
+        request = scheduled.request
+        held = request.num_computed_tokens - len(request.prompt)
+        scheduled.ran()
+        if self._states is not None and held >= 0 and not self.search.done:
+            self._states.follow(self.search.live(), set(self.rest[:held]))
 
     def _observe(self, scheduled: ScheduledBeams, output: TargetOutput) -> None:
         """After a step: draft sources learn the target's candidates, and views follow their beams."""

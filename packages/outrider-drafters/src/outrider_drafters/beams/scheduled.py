@@ -58,22 +58,22 @@ class ScheduledBeams(ScheduledRequest):
         source = drafts[0][1].source if drafts else "none"
         super().__init__(request, num_tokens, Draft(tokens, tuple(forest), source=source))
         first = request.num_computed_tokens - len(request.prompt)  # index of the first scheduled node in ``rest``
-        self._read = [*request.prompt[request.num_computed_tokens :][:num_tokens]]
+        self.read = [*request.prompt[request.num_computed_tokens :][:num_tokens]]
         held, end = max(0, first), max(0, first + num_tokens)
-        self._held, self._fresh = rest[:held], rest[held:end]
+        self.held, self.fresh = rest[:held], rest[held:end]
 
     @cached_property
     def nodes(self) -> list[Node]:
         """The tree's nodes with a row in the cache after the step, in order of rows."""
-        return [*self._held, *self._fresh, *(node for nodes in self.drafted for node in nodes)]
+        return [*self.held, *self.fresh, *(node for nodes in self.drafted for node in nodes)]
 
     @cached_property
     def scored(self) -> list[Node]:
         """Nodes that get logits, in order: unscored nodes, each followed by its draft."""
         drafted = {tip: nodes for (tip, _), nodes in zip(self.drafts, self.drafted, strict=True)}
         root, request = self.search.root, self.request
-        ends_prompt = bool(self._read) and request.num_computed_tokens + len(self._read) == len(request.prompt)
-        unscored = [node for node in [*([root] if ends_prompt else []), *self._fresh] if node.candidates is None]
+        ends_prompt = bool(self.read) and request.num_computed_tokens + len(self.read) == len(request.prompt)
+        unscored = [node for node in [*([root] if ends_prompt else []), *self.fresh] if node.candidates is None]
         out: list[Node] = []
         for node in dict.fromkeys((*unscored, *drafted)):
             out += [node] if node in unscored else []
@@ -92,25 +92,25 @@ class ScheduledBeams(ScheduledRequest):
         request = self.request
         assert request.slot is not None
         start, last = request.num_computed_tokens, len(request.prompt) - 1
-        fresh = self.nodes[len(self._held) :]
-        place: dict[Node, int] = {node: len(self._read) + i for i, node in enumerate(fresh)}
-        place[self.search.root] = len(self._read) - 1
+        fresh = self.nodes[len(self.held) :]
+        place: dict[Node, int] = {node: len(self.read) + i for i, node in enumerate(fresh)}
+        place[self.search.root] = len(self.read) - 1
         return SequenceInput(
             request.slot,
             start,
-            tokens=[*self._read, *(node.token for node in fresh)],
-            positions=[*range(start, start + len(self._read)), *(last + node.depth for node in fresh)],
+            tokens=[*self.read, *(node.token for node in fresh)],
+            positions=[*range(start, start + len(self.read)), *(last + node.depth for node in fresh)],
             logit_rows=[place[node] for node in self.scored],
-            mask=self._tree_mask(),
+            mask=self.tree_mask(),
             adapter=self.adapter,
         )
 
-    def _tree_mask(self) -> NDArray[np.bool_] | None:
+    def tree_mask(self) -> NDArray[np.bool_] | None:
         """bool [n, t]: nodes attend to their ancestors. The prefix that all nodes share needs no mask."""
         index = {node: i for i, node in enumerate(self.nodes)}
         parents = [-1 if node.parent is None else index.get(node.parent, -1) for node in self.nodes]
         shared = _shared(parents)
-        first = max(shared, len(self._held))
+        first = max(shared, len(self.held))
         n, t = len(parents) - first, len(parents) - shared
         if n <= 0 or t <= 0:
             return None

@@ -63,6 +63,8 @@ class BeamViews:
         def call(drafter: Drafter) -> None:
             if not isinstance(drafter, ModelDrafter):
                 raise TypeError("it has no draft model to search with")
+            if drafter.model.cache.states is not None:
+                raise TypeError("a draft model with recurrent layers drafts chains, and beams are a tree")
             self._ahead = self._ahead or DraftBeams(drafter.model, view, source)
             proposed = self._ahead.propose(search, granted)
             self._check(proposed, search, granted)

@@ -48,7 +48,7 @@ def make_cache(
     if states is None:
         return ContiguousCache(spec, shape) if spec.kind == "contiguous" else _paged(spec, shape)
     make = states_kind(dtype, device)
-    held = make(states, spec.slots, spec.pending)
+    held = make(states, spec.slots + spec.branches, spec.pending, spec.branches)
     checkpoints = Checkpoints(make(states, spec.checkpoints if spec.prefix_reuse else 0, spec.pending))
     if spec.kind == "contiguous":
         return HybridCache(ContiguousCache(spec, shape, checkpoints.usable), held, checkpoints, block=1)

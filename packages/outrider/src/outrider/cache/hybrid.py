@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from outrider.cache.checkpoints import Checkpoint, Checkpoints
@@ -19,6 +20,8 @@ class HybridCache:
         """``block``: rows that ``rows`` shares together."""
         self.rows, self.states, self.checkpoints, self._block = rows, states, checkpoints, block
         self._slots: set[int] = set()
+        self._branches: dict[int, list[int]] = {}  # by slot
+        self._next_branch = -1
 
     @property
     def max_seq_len(self) -> int:
@@ -61,6 +64,21 @@ class HybridCache:
         rows = self.pool.read_rows(row_numbers(self, slot, first, len(tokens)))
         self.checkpoints.save(self.states, slot, tokens, salt, first, rows)
 
+    def can_branch(self, count: int) -> bool:
+        """Whether ``branch`` would find the states."""
+        return sum(map(len, self._branches.values())) + count <= self.states.branches
+
+    def branch(self, slot: int, count: int) -> None:
+        """Give a slot ``count`` states besides its own, for rows that go on in several ways (``Span.branch``)."""
+        held = self._branches[slot] = [self._next_branch - i for i in range(count)]
+        self._next_branch -= count
+        for branch in held:
+            self.states.open(branch)
+
+    def branches(self, slot: int) -> Sequence[int]:
+        """The branches of a slot, all below 0."""
+        return self._branches.get(slot, ())
+
     def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
         self.rows.publish_prefix(slot, tokens, salt)
 
@@ -69,7 +87,8 @@ class HybridCache:
 
     def free(self, slot: int) -> None:
         self.rows.free(slot)
-        self.states.close(slot)
+        for held in (slot, *self._branches.pop(slot, ())):
+            self.states.close(held)
         self._slots.remove(slot)
 
     def zero(self, slot: int) -> None:
@@ -103,7 +122,9 @@ class HybridCache:
         self.rows.truncate_to(slot, length)
 
     def keep_path(self, slot: int, base: int, path: Sequence[int]) -> None:
-        self.states.keep_path(slot, base, path)
+        """As ``KVCache.keep_path``. States of a slot with branches stay: who made the branches follows the rows."""
+        if slot not in self._branches:
+            self.states.keep_path(slot, base, path)
         self.rows.keep_path(slot, base, path)
 
     def free_tokens(self) -> int:
@@ -112,6 +133,6 @@ class HybridCache:
     def check(self) -> None:
         self.rows.check()
         self.checkpoints.check()
-        self.states.check_places(self._slots)
-        for slot in self._slots:
+        self.states.check_places([*self._slots, *chain.from_iterable(self._branches.values())])
+        for slot in self._slots - set(self._branches):  # branches hold rows that the slot's own state does not
             self.states.check(slot, self.rows.length(slot))

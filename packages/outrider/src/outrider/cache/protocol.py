@@ -24,6 +24,7 @@ class CacheSpec:
     prefix_reuse: bool = True
     pending: int = 64  # rows of a sequence that may be dropped, where a model has recurrent states
     checkpoints: int = 8  # copies of recurrent states that are kept for later sequences
+    branches: int = 0  # recurrent states of beams, besides those of the slots
 
 
 class KVCache(Protocol):

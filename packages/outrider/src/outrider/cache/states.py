@@ -52,7 +52,7 @@ class PassSpan(Protocol):
     """A sequence's rows in a forward pass (``outrider.models.batch.Span``)."""
 
     @property
-    def slot(self) -> int: ...
+    def state(self) -> int: ...
 
     @property
     def start(self) -> int: ...
@@ -73,17 +73,23 @@ class RecurrentStates:
     A pass first applies the pending rows before its own, in order, so that their bits are those of the first time.
     Then it applies the rows that are *kept*, and leaves entries for its other rows. Rolling back drops entries.
 
-    A place of the arrays belongs to a slot of the cache. All arrays are float32, one a recurrent layer; a backend's
-    kind has its tensors in their place:
+    A place of the arrays belongs to a slot of the cache, or to a branch of one. All arrays are float32, one a recurrent
+    layer; a backend's kind has its tensors in their place:
 
         state     [places, value_heads, key_dim, value_dim]
         inputs    [places, convolution - 1 + pending, channels], of the convolution; the first are of settled rows
         updates   [places, pending, key_heads * key_dim + value_heads * value_dim + value_heads]: key, delta, decay
     """
 
-    def __init__(self, shape: StateShape, places: int, pending: int) -> None:
-        """``pending``: the most rows of a sequence that may be dropped. Raises CapacityError if memory is short."""
-        self.shape, self.places, self.pending = shape, places, pending
+    def __init__(self, shape: StateShape, places: int, pending: int, branches: int = 0) -> None:
+        """
+        Args:
+            pending: the most rows of a sequence that may be dropped.
+            branches: of the ``places``, those of branches.
+
+        Raises CapacityError if memory is short.
+        """
+        self.shape, self.places, self.pending, self.branches = shape, places, pending, branches
         self._history = shape.convolution - 1
         try:
             self.state = self._arrays(shape.value_heads, shape.key_dim, shape.value_dim)
@@ -120,7 +126,7 @@ class RecurrentStates:
         del self._settled[slot]
 
     def row(self, slot: int) -> int:
-        """The slot's place in the arrays."""
+        """The place of a slot or branch in the arrays."""
         return self._rows[slot]
 
     def settled(self, slot: int) -> int:
@@ -128,14 +134,14 @@ class RecurrentStates:
         return self._settled[slot]
 
     def assume(self, slot: int, length: int) -> None:
-        """Take the state for that of ``length`` rows, whatever it holds: for timings."""
+        """Take the state for that of ``length`` rows, whatever it holds."""
         self._settled[slot] = length
 
     def passed(self, spans: Iterable[PassSpan]) -> None:
         """Record a forward pass that succeeded."""
         for span in spans:
             if span.num_kept >= 0:
-                self._settled[span.slot] = span.start + span.num_kept
+                self._settled[span.state] = span.start + span.num_kept
 
     def check_layers(self, layers: int | None, of: int) -> None:
         """Raise ConfigError for a pass over the first ``layers`` of a model's layers: None is all."""
@@ -175,6 +181,24 @@ class RecurrentStates:
             inputs[row, self._history + first : self._history + end] = inputs[
                 row, [self._history + source for source in sources]
             ]
+
+    def fork(self, target: int, source: int, entries: Sequence[int]) -> None:
+        """Give the slot or branch ``target`` the state of ``source`` and some of its entries, which become the first.
+
+        ::
+
+            source          state | c w x y        entries = (0, 2)
+            target, after   state | c x
+        """
+        row, other, count, base = self._rows[target], self._rows[source], len(entries), self._history
+        at, places = list(entries), [base + entry for entry in entries]
+        if row != other:
+            self.copy(row, self, other, 0)
+        elif at == list(range(count)):
+            return
+        for updates, inputs in zip(self.updates, self.inputs, strict=True):
+            updates[row, :count] = updates[other, at]
+            inputs[row, base : base + count] = inputs[other, places]
 
     def copy(self, row: int, source: RecurrentStates, source_row: int, pending: int) -> None:
         """Copy a state of the same shape, with its first ``pending`` entries, to the place ``row``."""

@@ -49,7 +49,9 @@ class DraftModel:
         """
         self.model, self.vocab_size = model, vocab_size
         self.max_seq_len = min(cache.max_seq_len, model.config.max_seq_len)
-        self.cache: KVCache = model.new_cache(replace(cache, max_seq_len=self.max_seq_len, prefix_reuse=False))
+        self.cache: KVCache = model.new_cache(
+            replace(cache, max_seq_len=self.max_seq_len, prefix_reuse=False, branches=0)
+        )
         self.sequences: dict[str, CachedSequence] = {}
         self._clock, self._cost = clock, RowCost()
         self._unread: dict[int, InputSource] = {}  # inputs not encoded yet, by slot

@@ -49,6 +49,10 @@ class DecodeMethod(ABC):
         """The most draft nodes that can be used in this step."""
         return request.path_draft_limit
 
+    def chunk(self, request: Request, most: int) -> int:
+        """The pending rows to read in the next pass, at most ``most``."""
+        return most
+
     @abstractmethod
     def schedule(self, part: ScheduledTokens[Request]) -> ScheduledRequest | None:
         """The request's rows in the forward pass, with drafts of the method's own.

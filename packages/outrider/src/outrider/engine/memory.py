@@ -34,7 +34,7 @@ class CacheMemory:
             sessions: where rows are kept that outlive their memory.
         """
         self.target, self._draft_caches = target, draft_caches
-        self._hybrid = target if isinstance(target, HybridCache) else None
+        self.hybrid = target if isinstance(target, HybridCache) else None
         self._message_ends = frozenset(message_ends)
         self._sessions = Sessions(sessions, target) if sessions is not None else None
 
@@ -53,6 +53,9 @@ class CacheMemory:
             return False  # the leader is still reading the shared prompt: wait, and find it in the cache
         if not self.target.can_allocate() or self.free_kv_tokens() == 0:
             return False
+        beams = request.params.beam_width
+        if self.hybrid is not None and not self.hybrid.can_branch(beams):
+            return False
         if first is not None and not first.prompt_report.wants_logprobs:
             request.prompt_report.logprobs = first.prompt_report.logprobs
         reads_all = request.prompt_report.wants_logprobs or request.prompt_report.wants_embedding
@@ -61,8 +64,10 @@ class CacheMemory:
         if self._sessions is not None and reusable:
             self._sessions.restore(request.slot, reusable, request.prefix_salt)
         request.num_computed_tokens = start = self.target.length(request.slot)
-        if self._hybrid is not None:
-            request.read_plan = ReadPlan(request.tokens, start, self._message_ends, self._hybrid.states.pending)
+        if self.hybrid is not None:
+            if beams:
+                self.hybrid.branch(request.slot, beams)
+            request.read_plan = ReadPlan(request.tokens, start, self._message_ends, self.hybrid.states.pending)
         request.admitted()
         return True
 
@@ -131,7 +136,7 @@ class CacheMemory:
         if more_segments:
             self._save_session(request, request.slot)
         plan = request.read_plan
-        if plan is not None and self._hybrid is not None and plan.is_due(self._hybrid.states.settled(request.slot)):
+        if plan is not None and self.hybrid is not None and plan.is_due(self.hybrid.states.settled(request.slot)):
             self._save_state(request, request.slot)
 
     def _publish(self, request: Request, slot: int) -> None:
@@ -150,12 +155,12 @@ class CacheMemory:
     def _save_state(self, request: Request, slot: int) -> None:
         """Copy the recurrent state for later requests, unless the last copy is of the same length."""
         plan = request.read_plan
-        if plan is None or self._hybrid is None or request.prompt_report.wants_embedding:
+        if plan is None or self.hybrid is None or request.prompt_report.wants_embedding:
             return
-        settled = self._hybrid.states.settled(slot)
+        settled = self.hybrid.states.settled(slot)
         if settled != plan.saved:
             plan.saved = settled
             tokens = request.prefix_keys[: request.num_computed_tokens]
-            self._hybrid.save_state(slot, tokens, request.prefix_salt)
+            self.hybrid.save_state(slot, tokens, request.prefix_salt)
             if self._sessions is not None and not request.is_alone:
                 self._sessions.save_state(slot, tokens, request.prefix_salt)

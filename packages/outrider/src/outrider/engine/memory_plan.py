@@ -57,6 +57,7 @@ class MemoryPlan:
             prefix_reuse=config.prefix_reuse,
             pending=self.states.pending,
             checkpoints=self.states.checkpoints,
+            branches=self.states.branches,
         )
 
     def line(self) -> str:
@@ -76,7 +77,9 @@ class MemoryPlan:
             "draft weights": self.draft_weights,
             f"target cache, {self.kv_tokens} tokens": self.target_pool,
             "draft cache": self.draft_pool,
-            f"recurrent states, {self.states.places} and {self.states.checkpoints} copies": self.states.nbytes,
+            f"recurrent states, {self.states.places + self.states.branches} and {self.states.checkpoints} copies": (
+                self.states.nbytes
+            ),
             "activations": self.activations,
             "together": self.total,
         }

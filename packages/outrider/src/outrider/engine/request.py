@@ -53,6 +53,10 @@ class RowNeeds(Protocol):
         """Draft nodes worth proposing in this step."""
         ...
 
+    def chunk(self, request: Request, most: int) -> int:
+        """The pending rows of the next pass, at most ``most``."""
+        ...
+
 
 class DraftPace(Protocol):
     """The limits on growing drafts (``engine.drafting.rounds``)."""
@@ -162,7 +166,9 @@ class Request:
 
     def chunk(self, most: int) -> int:
         """The pending tokens of the next pass, at most ``most``."""
-        return most if self.read_plan is None else self.read_plan.chunk(self.num_computed_tokens, most)
+        if self.read_plan is not None:
+            most = self.read_plan.chunk(self.num_computed_tokens, most)
+        return most if self.method is None else self.method.chunk(self, most)
 
     @property
     def draft_limit(self) -> int:

@@ -28,9 +28,9 @@ def check_request(
         states: of the model's recurrent layers.
 
     Raises:
-        InvalidRequestError: the prompt is empty or too long, a token id is outside the vocabulary, or the options
-            allow no first token.
-        ConfigError: the draft source is not loaded, or the model's states do not allow beam search.
+        InvalidRequestError: the prompt is empty or too long, a token id is outside the vocabulary, the options allow
+            no first token, or there are fewer states than beams.
+        ConfigError: the draft source is not loaded.
     """
     if not request.prompt:
         raise InvalidRequestError("the prompt is empty: give at least one token", param="prompt")
@@ -48,10 +48,11 @@ def check_request(
     _check_some_token_is_possible(request.params, vocab_size, eos)
     if request.params.structured is not None and request.constraint is None:
         raise InvalidRequestError("a structured output needs its compiled grammar: use LLM", param="structured")
-    if states is not None and request.method is not None:
-        raise ConfigError(
-            "beam search keeps a tree of rows from step to step, which a model with recurrent states cannot: "
-            "use sampling"
+    if states is not None and request.params.beam_width > states.branches:
+        raise InvalidRequestError(
+            f"beam_width={request.params.beam_width} needs as many recurrent states, and there is memory for "
+            f"{states.branches}: use fewer beams",
+            param="beam_width",
         )
     for name in request.speculation.combination.names:
         if name not in ("none", *drafters):

@@ -107,6 +107,10 @@ class ScheduledRequest:
             kept=self.kept,
         )
 
+    def sequence_inputs(self) -> Sequence[SequenceInput]:
+        """All rows of the request in order; several sequences if they go on from different states."""
+        return [self.sequence_input()]
+
     def _mask(self) -> NDArray[np.bool_]:
         """bool [n, n] in packed order: each node attends to itself and its ancestors (and to all pending tokens)."""
         parents, index = self.draft.parents, self.node_index
@@ -138,7 +142,7 @@ def run_target(
         vocab_size: later columns of logits are padding.
         feature_layers: the layers whose features are returned for all rows.
     """
-    batch = pack([each.sequence_input() for each in scheduled], features=feature_layers)
+    batch = pack([part for each in scheduled for part in each.sequence_inputs()], features=feature_layers)
     inputs = _inputs(model, batch.token_ids, scheduled)
     out = model.forward(batch if inputs is None else replace(batch, inputs=inputs), cache)
     largest = BatchArgmax(out.logits, vocab_size)

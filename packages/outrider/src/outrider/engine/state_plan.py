@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from outrider.cache.protocol import CacheSpec
 from outrider.config import AUTO_LENGTH, EngineConfig
+from outrider.config.sampling import MAX_WIDTH
 from outrider.engine.read_plan import TAIL
 from outrider.models.base import LoadedModel
 from outrider.verify.shapes import max_depth, max_nodes
@@ -22,13 +23,15 @@ class StatePlan:
     pending: int  # as in ``CacheSpec``
     checkpoints: int
     nbytes: int  # of the target's states, their copies, and the draft models' states
+    branches: int = 0  # states of beams
 
 
 NO_STATES = StatePlan(places=0, pending=CacheSpec.pending, checkpoints=0, nbytes=0)
 
 
 def plan_states(target: LoadedModel, drafts: Sequence[LoadedModel], config: EngineConfig, room: int) -> StatePlan:
-    """The states of a full batch, or of as many sequences as half of ``room`` holds, and a quarter for copies."""
+    """The states of a full batch, or of as many sequences as half of ``room`` holds, a quarter for copies, and an
+    eighth for beams."""
     speculation = config.speculation
     nodes = max(AUTO_LENGTH, max_nodes(speculation, max_depth(speculation, adaptive=True)))
     pending = TAIL + nodes
@@ -39,4 +42,6 @@ def plan_states(target: LoadedModel, drafts: Sequence[LoadedModel], config: Engi
         return NO_STATES
     places = max(1, min(config.max_batch_size, room // 2 // (own + sum(others))))
     checkpoints = min(MOST_CHECKPOINTS, room // 4 // own) if own and config.prefix_reuse else 0
-    return StatePlan(places, pending, checkpoints, places * (own + sum(others)) + checkpoints * own)
+    branches = min(MAX_WIDTH, room // 8 // own) if own else 0
+    nbytes = places * (own + sum(others)) + (checkpoints + branches) * own
+    return StatePlan(places, pending, checkpoints, nbytes, branches)

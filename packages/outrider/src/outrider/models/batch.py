@@ -35,6 +35,15 @@ class Span:
     """New rows that recurrent states take in for good (``cache.states``); None: all that have no mask.
 
     -1: not even the pending rows before ``start``. Caches without states can drop all rows."""
+    branch: int | None = None
+    """The branch of ``slot`` (``HybridCache.branch``) with the state that the rows go on from; None: that of ``slot``.
+
+    Spans of one slot's branches share its rows, and no row sees another span's new ones."""
+
+    @property
+    def state(self) -> int:
+        """The slot or branch whose state the rows go on from."""
+        return self.slot if self.branch is None else self.branch
 
     @property
     def num_kept(self) -> int:
@@ -70,6 +79,11 @@ class SequenceInput:
     mask: NDArray[np.bool_] | None = None  # as in ``Span``
     adapter: int | None = None  # as in ``Span``
     kept: int | None = None  # as in ``Span``
+    branch: int | None = None  # as in ``Span``
+
+    def span(self) -> Span:
+        """Its rows in a pass."""
+        return Span(self.slot, self.start, len(self.tokens), self.mask, self.adapter, self.kept, self.branch)
 
 
 def pack(
@@ -84,15 +98,14 @@ def pack(
     """
     if len(sequences) == 1:
         only = sequences[0]
-        span = Span(only.slot, only.start, len(only.tokens), only.mask, only.adapter, only.kept)
-        return ForwardBatch(only.tokens, only.positions, (span,), only.logit_rows, layers, features)
+        return ForwardBatch(only.tokens, only.positions, (only.span(),), only.logit_rows, layers, features)
     token_ids: list[int] = []
     positions: list[int] = []
     spans: list[Span] = []
     logit_rows: list[int] = []
     for each in sequences:
         first = len(token_ids)
-        spans.append(Span(each.slot, each.start, len(each.tokens), each.mask, each.adapter, each.kept))
+        spans.append(each.span())
         logit_rows += [first + row for row in each.logit_rows]
         token_ids += each.tokens
         positions += each.positions

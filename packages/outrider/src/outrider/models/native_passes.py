@@ -100,7 +100,7 @@ def span_structs(spans: Sequence[Span], cache: KVCache) -> tuple[Any, list[objec
         struct.start, struct.count = span.start, span.count
         struct.entries, struct.table = len(table), address(table)
         if states is not None:
-            struct.slot, struct.settled, struct.kept = states.row(span.slot), states.settled(span.slot), span.num_kept
+            struct.slot, struct.settled, struct.kept = states.row(span.state), states.settled(span.state), span.num_kept
         held.append(table)
         if span.mask is not None:
             mask = np.ascontiguousarray(span.mask)  # a byte each

@@ -46,12 +46,12 @@ static int are_states(const outrider_states *s, const outrider_recurrent *r, int
     return 1;
 }
 
-/* Every path of a mask goes over all rows before the pass, and over those that are kept. */
+/* Every path of a mask goes over the new rows that are kept. */
 static int are_paths(const outrider_span *s) {
     int32_t before = s->count - s->mask_keys, kept = s->kept > 0 ? s->kept : 0;
     if (s->mask_rows > s->count - kept) return 0;
     for (int32_t r = 0; r < s->mask_rows; r++)
-        for (int32_t key = 0; key < s->mask_keys && before + key < kept; key++)
+        for (int32_t key = before < 0 ? -before : 0; key < s->mask_keys && before + key < kept; key++)
             if (!s->mask[(int64_t)r * s->mask_keys + key]) return 0;
     return 1;
 }

@@ -348,9 +348,10 @@ typedef struct {
  *
  * Where layers are recurrent: the slot's state holds ``settled`` rows, and rows settled .. start - 1 are pending. These
  * and the first ``kept`` new rows are settled by the pass, for good; new rows behind those are pending ones from then
- * on, of which there is room for ``pending``. A row's parent is the last marked row before it; every path goes over all
- * rows before ``start``, and the kept rows are a chain. At start 0 with nothing settled the state is cleared. Each
- * sequence of a batch has a slot of its own.
+ * on, of which there is room for ``pending``. A row's parent is the last marked new row before it, or else the last
+ * pending row; the kept rows are a chain. At start 0 with nothing settled the state is cleared. Each span of a batch has
+ * a slot of its own. Spans may share a table, if none sees another's new rows: then ``settled`` is start less the slot's
+ * pending rows, whatever rows of the table these are.
  */
 typedef struct {
     int32_t start, count;

@@ -78,15 +78,17 @@ static inline int64_t update_of(const outrider_recurrent *r) {
     return r->key_dim ? keys_of(r) + values_of(r) + r->value_heads : 0;
 }
 
-/* The row of the span, by number, that a row follows: -1 for the first. New rows before the mask's are a chain. */
+/* The row of the span, by number, that a row follows: -1 for the first. New rows before the mask's are a chain, and all
+ * that follow none of the new rows follow the last pending one. */
 static inline int32_t parent_of(const outrider_span *s, int32_t pending, int32_t row) {
     int32_t place = row - pending, first = s->count - s->mask_rows; /* of the mask's rows */
     if (!s->mask || place < first) return row - 1;
     const uint8_t *seen = s->mask + (int64_t)(place - first) * s->mask_keys;
     int32_t before = s->count - s->mask_keys; /* place of the mask's first key */
     int32_t key = place - before - 1;
-    while (key >= 0 && !seen[key]) key--;
-    return key < 0 ? pending + before - 1 : pending + before + key;
+    while (key >= 0 && before + key >= 0 && !seen[key]) key--;
+    if (key < 0) key = -1;
+    return before + key < 0 ? pending - 1 : pending + before + key;
 }
 
 /* The sizes that the recurrent layers among the first ``layers`` share; NULL: there are none. */
