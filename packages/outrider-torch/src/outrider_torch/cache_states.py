@@ -17,11 +17,13 @@ from outrider_torch.cache_pool import TorchPool
 class TorchStates(RecurrentStates):
     """``RecurrentStates`` of tensors."""
 
-    def __init__(self, shape: StateShape, places: int, pending: int, *, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, shape: StateShape, places: int, pending: int, branches: int = 0, *, device: torch.device | str = "cpu"
+    ) -> None:
         """Raises CapacityError if memory is short."""
         self._device = torch.device(device)
         try:
-            super().__init__(shape, places, pending)
+            super().__init__(shape, places, pending, branches)
         except torch.OutOfMemoryError as error:
             raise CapacityError(f"no memory for the recurrent states of {places} sequences: use fewer") from error
 

@@ -95,7 +95,7 @@ def plan_states(spans: Sequence[Span], states: RecurrentStates, rows: int, devic
     """
     ends = accumulate(span.count for span in spans)
     given = [
-        _Sequence(s, end - s.count, states.row(s.slot), states.settled(s.slot))
+        _Sequence(s, end - s.count, states.row(s.state), states.settled(s.state))
         for s, end in zip(spans, ends, strict=True)
     ]
     _check(given, states.pending)
