@@ -172,15 +172,7 @@ class RecurrentStates:
         first = base - self._settled[slot]
         if first < 0:
             raise ValueError(f"the recurrent state holds {self._settled[slot]} rows: those from {base} on stay")
-        if all(source == target for target, source in enumerate(path)):
-            return
-        row = self._rows[slot]
-        sources, end = [first + node for node in path], first + len(path)
-        for updates, inputs in zip(self.updates, self.inputs, strict=True):
-            updates[row, first:end] = updates[row, sources]
-            inputs[row, self._history + first : self._history + end] = inputs[
-                row, [self._history + source for source in sources]
-            ]
+        self.fork(slot, slot, [*range(first), *(first + node for node in path)])
 
     def fork(self, target: int, source: int, entries: Sequence[int]) -> None:
         """Give the slot or branch ``target`` the state of ``source`` and some of its entries, which become the first.
@@ -190,15 +182,14 @@ class RecurrentStates:
             source          state | c w x y        entries = (0, 2)
             target, after   state | c x
         """
-        row, other, count, base = self._rows[target], self._rows[source], len(entries), self._history
-        at, places = list(entries), [base + entry for entry in entries]
+        row, other, count = self._rows[target], self._rows[source], len(entries)
+        base, places = self._history, [self._history + entry for entry in entries]
         if row != other:
             self.copy(row, self, other, 0)
-        elif at == list(range(count)):
-            return
-        for updates, inputs in zip(self.updates, self.inputs, strict=True):
-            updates[row, :count] = updates[other, at]
-            inputs[row, base : base + count] = inputs[other, places]
+        if count and (row != other or any(entry != i for i, entry in enumerate(entries))):
+            for updates, inputs in zip(self.updates, self.inputs, strict=True):
+                updates[row, :count] = updates[other, list(entries)]
+                inputs[row, base : base + count] = inputs[other, places]
 
     def copy(self, row: int, source: RecurrentStates, source_row: int, pending: int) -> None:
         """Copy a state of the same shape, with its first ``pending`` entries, to the place ``row``."""
@@ -255,7 +246,7 @@ class RecurrentStates:
             raise AssertionError(f"slots {sorted(self._rows)} have states, but {sorted(slots)} have rows")
 
 
-def states_kind(dtype: DType, device: Any) -> Callable[[StateShape, int, int], RecurrentStates]:
+def states_kind(dtype: DType, device: Any) -> Callable[..., RecurrentStates]:
     """Makes states beside keys and values of this type: its name is NumPy's, anything else a backend's."""
     if isinstance(dtype, str):
         return RecurrentStates
