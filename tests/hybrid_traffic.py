@@ -245,16 +245,8 @@ def native(dtype: DTypeName, kind: Recurrence = "delta", implementation: Impleme
         )
         return {"mtp": mtp.build(context), "suffix": SuffixDrafter(config.vocab_size)}
 
-    settings = [each for each in NATIVE if implementation == "native" or "mtp" not in each["draft"]]
     beginning = [(7 * i * i + 3 * i + 5) % 70 for i in range(30)]
-    return Traffic(
-        target,
-        draft,
-        beginning,
-        end=69,
-        settings=settings,
-        more=more if implementation == "native" else lambda kv, spec: {"suffix": SuffixDrafter(70)},
-    )
+    return Traffic(target, draft, beginning, end=69, settings=NATIVE, more=more)
 
 
 def _head_weights() -> dict[str, Any]:

@@ -107,11 +107,10 @@ def tensors(made: Reference) -> dict[str, Tensor]:
     return {name: (value + 1 if short and "norm" in name else value).float() for name, value in found.items()}
 
 
-@cache
-def target(family: str = "qwen3", dtype: DTypeName = "float32") -> NativeLlamaModel:
-    """The model of ``reference`` in the native library."""
+def dimensions(family: str) -> ModelConfig:
+    """The configuration of the model of ``reference``."""
     d = _DIMENSIONS | FAMILIES[family][2]
-    config = ModelConfig(
+    return ModelConfig(
         family=family,
         vocab_size=VOCABULARY,
         hidden_size=d["hidden_size"],
@@ -126,6 +125,11 @@ def target(family: str = "qwen3", dtype: DTypeName = "float32") -> NativeLlamaMo
         gated_attention=family == "qwen3_5",
         mtp_layers=1,
     )
-    made = make_model(config, tensors(reference(family)), dtype=dtype)
+
+
+@cache
+def target(family: str = "qwen3", dtype: DTypeName = "float32") -> NativeLlamaModel:
+    """The model of ``reference`` in the native library."""
+    made = make_model(dimensions(family), tensors(reference(family)), dtype=dtype)
     assert isinstance(made, NativeLlamaModel)
     return made

@@ -40,7 +40,9 @@ def make_torch_model(
     use_chosen_threads()
     held = torch_dtype(dtype, kv_cache_dtype, device, why)
     tensors = StoredTensors(weights, quantised=quantised)
-    return LlamaModel(config, tensors, dtype=held, device=device, fixed_shapes=fixed_shapes)
+    model = LlamaModel(config, tensors, dtype=held, device=device, fixed_shapes=fixed_shapes)
+    model.draft_head = {name: stored for name, stored in weights.items() if name.startswith("mtp.")}
+    return model
 
 
 def torch_dtype(dtype: DTypeName, kv_cache_dtype: KVCacheDType, device: torch.device | str, where: str) -> torch.dtype:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,12 @@ from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.cache.pool import Pool
 from outrider.models.batch import BatchPart, ForwardBatch, ForwardOutput, split
 from outrider.models.config import ModelConfig
-from outrider.models.frequencies import inverse_frequencies, magnitudes
-from outrider.models.layer_kinds import layer_kinds, num_weights
+from outrider.models.layer_kinds import num_weights
 from outrider_torch.cuda_graphs.buckets import Bucket, Grid, GridAttention, split_at
 from outrider_torch.cuda_graphs.graphs import CudaCapture, CudaGraphRunner
-from outrider_torch.kernels.attention.attention import plan
-from outrider_torch.kernels.layers import DecoderLayers, LayerForward, LayerWeights
+from outrider_torch.kernels.layers import LayerWeights
 from outrider_torch.kernels.linear import TorchLinear
-from outrider_torch.kernels.recurrent.plan import plan_states
-from outrider_torch.kernels.rope import rotations
+from outrider_torch.models.decoder import Decoder
 from outrider_torch.models.weights import TorchWeights
 
 
@@ -50,30 +46,18 @@ class LlamaModel:
         """
         self.config, self.dtype, self.device = config, dtype, torch.device(device)
 
+        self.draft_head: Mapping[str, Any] = {}  # stored tensors, by canonical names
         weights = TorchWeights(config, tensors, dtype=dtype, device=self.device)
         with torch.inference_mode():
             self._embedding = weights.get("model.embed_tokens.weight").clone()  # [vocab, d]
-            self._layers = [weights.layer(i) for i in range(config.num_layers)]
+            self._decoder = Decoder(config, weights, dtype=dtype, device=self.device)
             self._norm = weights.norm("model.norm")
             self._head = self._embedding if config.tie_embeddings else weights.get("lm_head.weight").clone()
             self._lm_head = TorchLinear(self._head, None)
-            self._backend = DecoderLayers(weights.dimensions)
-            self._kinds = layer_kinds(config)
-            self._rotations = [
-                None if kind.rope is None else self._rotation_table(*kind.rope).to(self.device) for kind in self._kinds
-            ]
-            temperature = config.query_temperature
-            factors = None if temperature is None else torch.from_numpy(temperature.factors(config.max_seq_len))
-            self._query_scales = None if factors is None else factors.to(self.device, dtype)[:, None, None]
         on_cuda = self.device.type == "cuda"
         self._fixed: CudaGraphRunner | None = None
         if (on_cuda if fixed_shapes is None else fixed_shapes) and config.is_llama:
             self._fixed = CudaGraphRunner(self._on_grid, self.device, CudaCapture(self.device) if on_cuda else None)
-
-    def _rotation_table(self, theta: float, scaling: Mapping[str, Any]) -> Tensor:
-        c = self.config
-        inverse = inverse_frequencies(c.head_dim, theta, scaling, c.rotary_dim)
-        return rotations(inverse, c.max_seq_len, magnitudes(c.head_dim, scaling, c.rotary_dim))
 
     def new_cache(self, spec: CacheSpec) -> KVCache:
         c = self.config
@@ -103,33 +87,13 @@ class LlamaModel:
 
     def _packed(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
         """Run packed rows. On a CPU the bits of a row do not depend on the rest of the batch."""
-        c = self.config
-        tokens, positions = (torch.tensor(ids, device=self.device) for ids in (batch.token_ids, batch.positions))
-        alone = len(batch.spans) == 1 and batch.spans[0].mask is None
-        if spare := self._backend.padded_rows(len(tokens), alone) - len(tokens):
-            tokens, positions = (F.pad(t, (0, spare)) for t in (tokens, positions))
-        draw = partial(
-            plan,
-            batch.spans,
-            group=c.num_heads // c.num_kv_heads,
-            kv_heads=c.num_kv_heads,
-            rows=len(tokens) if alone else len(batch.token_ids),
-            dtype=self.dtype,
-            device=self.device,
-        )
-        by_window = {window: draw(window=window) for window in {kind.window for kind in self._kinds}}
-        plans = [by_window[kind.window] for kind in self._kinds]
-        turns = [None if table is None else table[positions] for table in self._rotations]
-        scales = None if self._query_scales is None else self._query_scales[positions]
-        states = None
         if cache.states is not None:
-            cache.states.check_layers(batch.layers, c.num_layers)
-            states = plan_states(batch.spans, cache.states, len(tokens), self.device)
-        forward = self._backend.layers(plans, cache, turns, scales, states)
-        x = (
-            self.embed(tokens) if batch.inputs is None else self._padded(torch.as_tensor(batch.inputs), len(tokens))
-        )  # [T, d]
-        x, taken = self._through_layers(x, batch.layers, batch.features, forward)
+            cache.states.check_layers(batch.layers, self.config.num_layers)
+        rows, forward = self._decoder.over(batch.spans, batch.positions, cache)
+        given = batch.inputs
+        x = self.embed(torch.tensor(batch.token_ids)) if given is None else torch.as_tensor(given)  # [T, d]
+        x = F.pad(x.to(device=self.device, dtype=self.dtype), (0, 0, 0, rows - len(x))).contiguous()
+        x, taken = self._decoder.through(x, forward, batch.layers, batch.features)
         if cache.states is not None:
             cache.states.passed(batch.spans)
         features = _side_by_side([t[: len(batch.token_ids)] for t in taken])
@@ -142,29 +106,16 @@ class LlamaModel:
         c = self.config
         group = c.num_heads // c.num_kv_heads
         over = GridAttention.plan(grid, bucket, pool, group=group, window=c.sliding_window, dtype=self.dtype)
-        backend, table = self._backend, self._rotations[0]
+        backend, table = self._decoder.backend, self._decoder.rotations[0]
         rotation = None if table is None else table[grid.positions.flatten()]
 
         def attention(layer: LayerWeights, qkv: Tensor) -> Tensor:
             return over(layer.index, *backend.split(layer, qkv, rotation))
 
         x, forward = self.embed(grid.tokens.flatten()), backend.with_attention(attention)
-        x, taken = self._through_layers(x, bucket.layers, bucket.features, forward)
+        x, taken = self._decoder.through(x, forward, bucket.layers, bucket.features)
         hidden = self.final_norm(x[grid.scored])
         return ForwardOutput(self.compute_logits(hidden), hidden, _side_by_side([t[grid.packed] for t in taken]))
-
-    def _through_layers(
-        self, x: Tensor, layers: int | None, features: tuple[int, ...], forward: LayerForward
-    ) -> tuple[Tensor, list[Tensor]]:
-        """x: [T, d] after the first ``layers`` layers, and after each layer count in ``features``."""
-        y = None
-        taken = {0: x} if 0 in features else {}
-        for i, layer in enumerate(self._layers[:layers]):
-            x, y = forward(layer, x, y)
-            if i + 1 in features:
-                x, y = x + y, None
-                taken[i + 1] = x
-        return x if y is None else x + y, [taken[n] for n in features]
 
     def embed(self, token_ids: Tensor | NDArray[np.int64]) -> Tensor:
         """Input embeddings of int64 [...]: float [..., d]."""
@@ -203,9 +154,6 @@ class LlamaModel:
     def weight_bytes(self) -> int:
         """The memory of the weights, in bytes."""
         return num_weights(self.config) * self.dtype.itemsize
-
-    def _padded(self, x: Tensor, rows: int) -> Tensor:
-        return F.pad(x.to(device=self.device, dtype=self.dtype), (0, 0, 0, rows - len(x))).contiguous()
 
 
 def cap_rows(x: Tensor, most: float) -> Tensor:

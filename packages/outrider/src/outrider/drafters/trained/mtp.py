@@ -7,17 +7,22 @@ from dataclasses import replace
 
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.trained.heads import native_target
 from outrider.drafters.trained.level_drafter import LevelDrafter
 from outrider.drafters.trained.mtp_vocabulary import DraftTokens
 from outrider.drafters.trained.native_mtp import NativeMtp
+from outrider.extensions import extension
+from outrider.models.native_llama import NativeLlamaModel
 from outrider.verify.draft import Draft
 from outrider.verify.shapes import Acceptance
 
 
 def build(context: DrafterContext) -> Drafter:
     """The source ``mtp``."""
-    head, target = context.heads["mtp"], native_target(context.target)
+    head = context.heads["mtp"]
+    if not isinstance(context.target, NativeLlamaModel):
+        made: Drafter = extension("backends", "torch", "a draft head on torch").build_mtp(context)
+        return made
+    target = context.target
     runner = NativeMtp(head, target, replace(context.cache, prefix_reuse=False))
     tokens = DraftTokens(target, head.lowest) if head.scores_part else None
     return MtpDrafter(runner, target.config.num_layers, tokens, vocab_size=context.vocab_size, learned=head.acceptance)

@@ -20,7 +20,6 @@ from outrider.drafters.trained.mtp_head import MtpHead, layer_config
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError
 from outrider.models.base import HeadTarget
 from outrider.models.config import ModelConfig
-from outrider.models.native_llama import NativeLlamaModel
 from outrider.utils.json_files import read_json_object, shown
 from outrider.weights.families import FAMILIES
 from outrider.weights.files.parts import TensorPart, find_parts, stored_parts
@@ -86,7 +85,7 @@ def read_mtp(folder: Path, target: HeadTarget, found: TargetFingerprint) -> MtpH
     Raises:
         ModelFormatError: a file is damaged.
         IncompatibleDraftError: the head was trained for another target.
-        ConfigError: the target does not run in the native library.
+        ConfigError: other code than ours runs the target.
     """
     about = read_mtp_file(folder)
     if dataclasses.replace(about.target, name="") != dataclasses.replace(found, name=""):
@@ -94,8 +93,8 @@ def read_mtp(folder: Path, target: HeadTarget, found: TargetFingerprint) -> MtpH
             f"this mtp head was trained for another target ({about.target.facts()}), not for the one loaded "
             f"({found.facts()}): use its own, or train one with `outrider train mtp`"
         )
-    if not isinstance(target, NativeLlamaModel):
-        raise ConfigError(f"the mtp head {folder} needs the native library, and the target runs on {target.device}")
+    if getattr(target, "implementation", "") not in ("native", "torch"):
+        raise ConfigError(f"the mtp head {folder} needs implementation='native' or 'torch': use auto")
     path, parts = folder / WEIGHTS, mtp_parts(target.config)
     if not path.is_file():
         raise ModelFormatError(f"{folder} has no {WEIGHTS}: train the head again")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from outrider.errors import ConfigError
 from outrider.models.base import HeadTarget
 from outrider.models.config import ModelConfig
-from outrider.models.native_llama import NativeLlamaModel
 from outrider.models.native_weights import Stored
 from outrider.verify.shapes import Acceptance
 from outrider.weights.files.layout import expected_shapes
@@ -46,11 +45,12 @@ class MtpHead:
 
 
 def mtp_head(target: object) -> MtpHead | None:
-    """The head of a model that the native library runs; None without one that it can draft with."""
-    if not isinstance(target, NativeLlamaModel) or target.config.mtp_layers != 1 or not target.draft_head:
+    """The head of a model that the native library or torch runs; None without one that it can draft with."""
+    found, config = getattr(target, "draft_head", None), getattr(target, "config", None)
+    if not found or not isinstance(config, ModelConfig) or config.mtp_layers != 1:
         return None
-    tensors = {f"model.{name.removeprefix('mtp.')}": weight for name, weight in target.draft_head.items()}
-    return MtpHead(layer_config(target.config), tensors)
+    tensors = {f"model.{name.removeprefix('mtp.')}": weight for name, weight in found.items()}
+    return MtpHead(layer_config(config), tensors)
 
 
 def require_head(target: HeadTarget, name: str) -> MtpHead:
@@ -62,7 +62,7 @@ def require_head(target: HeadTarget, name: str) -> MtpHead:
     if layers > 1:
         why = f"that of {name} has {layers} layers, and one is supported"
     elif layers:
-        why = f"that of {name} needs the native library, and {name} runs on {target.device}"
+        why = f"that of {name} is not read by the code that runs {name}: use implementation='auto'"
     else:
         why = f"{name} has none: use the files that have it, or draft='suffix'"
     raise ConfigError(f"draft='mtp' needs a draft head (multi-token prediction) in the model's files: {why}")
