@@ -146,7 +146,7 @@ def optimizers(module: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
     return [muon, torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=0.0)]
 
 
-def train(module: Hybrid, ids: Tensor, *, steps: int, batch: int, length: int, lr: float) -> dict[str, Any]:
+def train(module: nn.Module, ids: Tensor, *, steps: int, batch: int, length: int, lr: float) -> dict[str, Any]:
     """Train; the learning rate falls to 0 behind the first ``STEADY`` of all steps. Returns tokens and last losses."""
     generator, made = torch.Generator().manual_seed(3), optimizers(module, lr)
     losses = (math.nan, math.nan)
@@ -171,7 +171,7 @@ def train(module: Hybrid, ids: Tensor, *, steps: int, batch: int, length: int, l
 
 
 @torch.no_grad()
-def held_out_losses(module: Hybrid, ids: Tensor, length: int, count: int = 64) -> tuple[float, float]:
+def held_out_losses(module: nn.Module, ids: Tensor, length: int, count: int = 64) -> tuple[float, float]:
     """Mean losses on passages spread over ``ids``."""
     starts = torch.linspace(0, len(ids) - length - 2, count).long().tolist()
     found = [module(torch.stack([ids[start : start + length + 2]])) for start in starts]

@@ -42,11 +42,11 @@ class RowMeter:
         self.policy.observe_forward_pass = self._scored  # type: ignore[method-assign]
         self.policy.observe_proposals = self._proposed  # type: ignore[method-assign]
 
-    def _scored(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
+    def _scored(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float, experts: int = 0) -> None:
         contexts, drafted = [request.num_computed_tokens for request in requests], sum(map(bool, drafts))
         self.seconds += self.curve.pass_seconds([1 + len(draft) for draft in drafts], contexts)
         self.seconds += self.curve.outside(len(requests)) + drafted * self.curve.drafting
-        self._observe_pass(requests, drafts, seconds)
+        self._observe_pass(requests, drafts, seconds, experts)
 
     def _proposed(self, request: Request, costs: Mapping[str, ProposalCost]) -> None:
         self.seconds += sum(cost.seconds for cost in costs.values())

@@ -24,8 +24,9 @@ from benchmarks.draft_length import record
 from benchmarks.draft_length.machines import MACHINES, Machine
 from benchmarks.draft_length.report import Key, MakePolicy, groups, play, summary, table, timed
 from outrider.engine.draft_length.adaptive import AdaptiveLength
-from outrider.engine.draft_length.cost import ROWS, StepCost
+from outrider.engine.draft_length.cost import StepCost
 from outrider.engine.draft_length.policy import DraftLength
+from outrider.engine.draft_length.row_counts import ROWS
 from outrider.engine.draft_length.settings import DEFAULT_SETTINGS, DraftLengthSettings
 from outrider.engine.request import Request
 from outrider.verify.draft import EMPTY

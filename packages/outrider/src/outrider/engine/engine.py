@@ -191,9 +191,12 @@ class Engine:
         if any(request.prompt_report.wants_embedding for request in requests):
             layers = tuple(sorted({*layers, self._model.config.num_layers}))
         outputs = run_target(self._model, self.cache, scheduled, self.vocab_size, layers)
-        seconds = self.stats.scored()
+        seconds, experts = self.stats.scored(), outputs[0].experts
         if _only_decodes(scheduled):  # the time of a pass that reads prompts says nothing of drafts
-            self._policy.observe_forward_pass(requests, [each.draft for each in scheduled], seconds)
+            drafts = [each.draft for each in scheduled]
+            self._policy.observe_forward_pass(requests, drafts, seconds, 0 if experts is None else experts.count)
+        elif experts is not None and len(scheduled) == 1:  # of several, neighbours are not of one text
+            self._policy.observe_prompt(experts)
         return outputs
 
     def _verify(self, scheduled: Sequence[ScheduledRequest], outputs: Sequence[TargetOutput]) -> list[Any]:

@@ -24,6 +24,7 @@ from outrider.utils.user_cache import cache_root
 PassTimes = Mapping[tuple[int, ...], float]
 """Seconds by the numbers that describe a pass, as its context and its rows."""
 
+_VERSION = 2  # of what is kept: with experts, the seconds that they take
 _TRIES = 3  # of each pass that is timed to compare, of which the shortest counts
 _ALIKE = 1.3  # how much more slower one probe may be than another, where all are slower alike, as under load
 _PATIENCE = 0.5  # seconds that comparing may take
@@ -105,7 +106,7 @@ def _write(path: Path, value: Any) -> None:
 def _place(model: NativeLlamaModel) -> Path:
     """The file for models of these sizes and this precision, on this processor with this number of threads."""
     facts = (
-        repr(model.config), model.implementation, str(model.device), model.precision,
+        _VERSION, repr(model.config), model.implementation, str(model.device), model.precision,
         str(model.cache_dtype), model.weight_bytes, processor_name(), model.context.threads, model.context.isa,
     )  # fmt: skip
     return cache_root() / "timings" / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:24]}.json"

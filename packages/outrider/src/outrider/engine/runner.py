@@ -14,6 +14,7 @@ from outrider.cache.protocol import KVCache
 from outrider.engine.request import Request
 from outrider.models.base import HeadTarget, Model
 from outrider.models.batch import SequenceInput, pack
+from outrider.models.experts import ExpertReads
 from outrider.verify.arrays import Array, Floats, host
 from outrider.verify.batch_argmax import BatchArgmax
 from outrider.verify.draft import Draft
@@ -127,6 +128,7 @@ class TargetOutput:
     prompt_logits: Array | None  # [num_tokens, vocab], if the prompt's log-probabilities are requested
     features: Array | None  # [num_tokens + len(draft), len(feature_layers) * d]; nodes in packed order
     feature_layers: tuple[int, ...]  # the layers of ``features``, concatenated by column; (): no features
+    experts: ExpertReads | None = None  # of the whole pass
 
 
 def run_target(
@@ -153,7 +155,8 @@ def run_target(
         prompt = out.logits[scored : scored + before] if before else None
         rows = each.num_tokens + len(each.draft)
         features = None if out.features is None else out.features[row : row + rows]
-        found.append(TargetOutput(out.logits, largest, scored + max(0, before - 1), prompt, features, feature_layers))
+        first = scored + max(0, before - 1)
+        found.append(TargetOutput(out.logits, largest, first, prompt, features, feature_layers, out.experts))
         scored += each.num_logit_rows
         row += rows
     return found

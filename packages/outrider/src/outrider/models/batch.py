@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outrider.models.experts import ExpertReads
+
 __all__ = ["BatchPart", "ForwardBatch", "ForwardOutput", "SequenceInput", "Span", "pack", "split"]
 
 AnyArray = Any
@@ -119,6 +121,7 @@ class ForwardOutput:
     logits: AnyArray  # float [R, vocab]
     hidden: AnyArray  # float [R, d], after the final norm
     features: AnyArray | None = None  # float [T, len(features) * d]: for each token, the requested ones joined
+    experts: ExpertReads | None = None  # None: the model has none, or its implementation does not count them
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Experts", "Router"]
+__all__ = ["ExpertReads", "Experts", "Router"]
 
 Router = Literal["softmax", "sigmoid", "softmax_of_used"]
 """From a router's numbers to the scores of experts: softmax over all, sigmoid, or softmax over those in use alone."""
@@ -41,6 +42,10 @@ class Experts:
     least_sum: float = 0.0
     scale: float = 1.0
 
+    def of_a_row(self, layers: int) -> int:
+        """Experts that a token is computed by in all of so many layers, without shared ones."""
+        return self.used * (sum(self.layers) if self.layers else layers)
+
     @property
     def plain(self) -> bool:
         """Whether the router is Mixtral's or Qwen3-MoE's: a softmax, normalised or not."""
@@ -56,3 +61,12 @@ class Experts:
             shared_gate=self.shared_gate,
             router_bias=self.router_bias,
         )
+
+
+@dataclass(frozen=True)
+class ExpertReads:
+    """Distinct experts that a forward pass read, summed over layers, without shared ones."""
+
+    count: int
+    by_rows: Mapping[int, float]
+    """The mean over windows of so many neighbouring rows (1, 2, 4 ... 32), as far as the pass has a whole one."""

@@ -19,7 +19,16 @@ from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.models.config import ModelConfig
 from outrider.models.native_gemma4 import LayerRows, model_fields
 from outrider.models.native_names import matrix_names, router_names
-from outrider.models.native_passes import CacheView, address, check_status, int64s, norm_rows, span_structs
+from outrider.models.native_passes import (
+    CacheView,
+    address,
+    check_status,
+    expert_counts,
+    expert_reads,
+    int64s,
+    norm_rows,
+    span_structs,
+)  # fmt: skip
 from outrider.models.native_struct import struct_fields
 from outrider.models.native_weights import NativeLayers, Packer, Stored
 from outrider.models.shard import Shard
@@ -208,6 +217,7 @@ class NativeLlamaModel:
             logits=logits.ctypes.data,
             adapters=None if (adapters := row_adapters(batch.spans, rows)) is None else ctypes.addressof(adapters),
             layer_embeddings=None if own is None else own.ctypes.data,
+            experts=None if (counted := expert_counts(self.config)) is None else address(counted),
         )
         with self._together(batch, inputs, cache):
             check_status(
@@ -216,7 +226,7 @@ class NativeLlamaModel:
         if cache.states is not None:
             cache.states.passed(batch.spans)
         del held, adapters
-        return ForwardOutput(logits=logits, hidden=hidden, features=features)
+        return ForwardOutput(logits, hidden, features, None if counted is None else expert_reads(counted, rows))
 
     def _together(self, batch: ForwardBatch, inputs: Floats | None, cache: KVCache) -> AbstractContextManager[None]:
         if self._followers is None:

@@ -14,12 +14,19 @@ from outrider.cache import KVCache
 from outrider.cache.states import RecurrentStates
 from outrider.errors import EngineDeadError
 from outrider.models.batch import Span
+from outrider.models.config import ModelConfig
+from outrider.models.experts import ExpertReads
 from outrider.native.context import NativeContext
 from outrider.native.library import native_library
 from outrider.native.model_structs import CacheStruct, SpanStruct, StatesStruct
 
-__all__ = ["CacheView", "address", "check_status", "int64s", "norm_rows", "rotation_table", "span_structs"]
+__all__ = [
+    "CacheView", "address", "check_status", "expert_counts", "expert_reads", "int64s", "norm_rows", "rotation_table",
+    "span_structs",
+]  # fmt: skip
 
+_WINDOWS = 6
+"""Sizes of windows of rows that experts are counted over, each twice the one before: ``OUTRIDER_WINDOWS`` less one."""
 _CACHE_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2}
 
 
@@ -89,6 +96,18 @@ def int64s(values: Sequence[int]) -> array[int]:
 
 def address(values: array[int]) -> int:
     return values.buffer_info()[0]
+
+
+def expert_counts(config: ModelConfig) -> array[int] | None:
+    """Where the library counts the experts of a pass; None for a model without."""
+    return None if config.experts is None else int64s([0] * (1 + _WINDOWS))
+
+
+def expert_reads(counted: Sequence[int], rows: int) -> ExpertReads:
+    """From the library's counts of a pass over ``rows`` rows."""
+    whole = {1 << i: rows >> i for i in range(_WINDOWS) if rows >> i}
+    found = zip(whole.items(), counted[1:], strict=False)
+    return ExpertReads(counted[0], {size: count / windows for (size, windows), count in found})
 
 
 def span_structs(spans: Sequence[Span], cache: KVCache) -> tuple[Any, list[object]]:

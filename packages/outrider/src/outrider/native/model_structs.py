@@ -209,7 +209,7 @@ class BatchStruct(ctypes.Structure):
             (name, ctypes.c_void_p)
             for name in ("logit_row", "feature", "hidden_out", "logits", "residual", "embeddings", "adapters")
         ),
-        ("layer_embeddings", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("layer_embeddings", "experts")),
     )
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from outrider.config import SamplingParams
 from outrider.engine.draft_length.adaptive import AdaptiveLength
-from outrider.engine.draft_length.cost import ROWS, StepCost
+from outrider.engine.draft_length.cost import StepCost
 from outrider.engine.draft_length.policy import ProposalCost
+from outrider.engine.draft_length.row_counts import ROWS
 from outrider.engine.request import Request
 from outrider.verify.draft import EMPTY, Draft
 from tests.small_engines import request

@@ -11,8 +11,9 @@ from outrider.config import SamplingParams
 from outrider.drafters.api import RequestView
 from outrider.drafters.cost import DraftingCost
 from outrider.engine.draft_length.adaptive import AdaptiveLength
-from outrider.engine.draft_length.cost import ROWS, StepCost
+from outrider.engine.draft_length.cost import StepCost
 from outrider.engine.draft_length.policy import DraftLength, ProposalCost
+from outrider.engine.draft_length.row_counts import ROWS
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
 from outrider.verify.draft import EMPTY, Draft

@@ -12,8 +12,9 @@ from outrider.cache import KVCache
 from outrider.config import SamplingParams
 from outrider.engine.draft_length import cost as draft_length_cost
 from outrider.engine.draft_length.adaptive import AdaptiveLength
-from outrider.engine.draft_length.cost import CALIBRATION_S, ROWS, StepCost, TypicalSeconds, calibrate
+from outrider.engine.draft_length.cost import CALIBRATION_S, StepCost, TypicalSeconds, calibrate
 from outrider.engine.draft_length.policy import ProposalCost
+from outrider.engine.draft_length.row_counts import ROWS
 from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.verify.draft import Draft
 from tests import small_models

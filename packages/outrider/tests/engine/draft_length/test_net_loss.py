@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from outrider.config import SamplingParams
 from outrider.engine.draft_length.adaptive import AdaptiveLength
-from outrider.engine.draft_length.cost import ROWS, StepCost
+from outrider.engine.draft_length.cost import StepCost
 from outrider.engine.draft_length.net_loss import Account, DomainStats, RequestClass
 from outrider.engine.draft_length.policy import ProposalCost
+from outrider.engine.draft_length.row_counts import ROWS
 from outrider.engine.draft_length.settings import DEFAULT_SETTINGS
 from outrider.engine.request import Request
 from outrider.verify.draft import EMPTY, Draft

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from outrider.engine.draft_length.cost import ROWS, StepCost
+from outrider.engine.draft_length.cost import StepCost
+from outrider.engine.draft_length.row_counts import ROWS
 from outrider.engine.draft_length.selection import Proposal, select_nodes
 from outrider.verify.draft import Draft
 

@@ -23,12 +23,14 @@ from outrider.engine.draft_length.acceptance import (
     ranks_of,
 )
 from outrider.engine.draft_length.accounts import RequestState, SourceState
-from outrider.engine.draft_length.cost import ROWS, StepCost, TypicalSeconds
+from outrider.engine.draft_length.cost import StepCost, TypicalSeconds
 from outrider.engine.draft_length.net_loss import CAPACITY, DomainStats, RequestClass
 from outrider.engine.draft_length.policy import DraftLength, ProposalCost
+from outrider.engine.draft_length.row_counts import ROWS
 from outrider.engine.draft_length.selection import Proposal, select_nodes
 from outrider.engine.draft_length.settings import DEFAULT_SETTINGS, DraftLengthSettings
 from outrider.engine.request import Request
+from outrider.models.experts import ExpertReads
 from outrider.utils.partitioned_store import PartitionedStore
 from outrider.verify.draft import EMPTY, Draft
 
@@ -56,6 +58,7 @@ class AdaptiveLength(DraftLength):
         """``calibrate`` and ``drafting_cost`` are called when the first adaptive request drafts, or before."""
         self._calibrate, self._drafting_cost, self._settings = calibrate, drafting_cost, settings
         self._cost: StepCost | None = None
+        self._prompt: ExpertReads | None = None  # the last one; the first comes before the calibration
         self._encoders: dict[str, DraftingCost | None] = {}
         self._requests: dict[str, RequestState] = {}
         self._learned = PartitionedStore(lambda: DomainStats(settings, measured), CAPACITY)
@@ -75,6 +78,8 @@ class AdaptiveLength(DraftLength):
         """Measure T(n), and what drafts of ``sources`` take, unless that has been done."""
         if self._cost is None:
             self._cost = self._calibrate()
+            if self._prompt is not None:
+                self._cost.observe_text(self._prompt)
         for name in sources:
             if name not in self._encoders:
                 self._encoders[name] = self._drafting_cost(name)
@@ -214,11 +219,18 @@ class AdaptiveLength(DraftLength):
         self._drafted = len(selected) - selected.count(EMPTY)
         return selected
 
-    def observe_forward_pass(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
+    def observe_forward_pass(
+        self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float, experts: int = 0
+    ) -> None:
         """Correct T(n), once it has been measured."""
         if self._cost is not None:
             contexts = [request.num_computed_tokens for request in requests]
-            self._cost.observe_pass([1 + len(draft) for draft in drafts], contexts, seconds)
+            self._cost.observe_pass([1 + len(draft) for draft in drafts], contexts, seconds, experts)
+
+    def observe_prompt(self, reads: ExpertReads) -> None:
+        self._prompt = reads
+        if self._cost is not None:
+            self._cost.observe_text(reads)
 
     def observe_step(self, requests: int, seconds: float) -> None:
         """Learn what a step takes beside the forward pass and the proposals, and what scoring a draft adds to that."""

@@ -10,20 +10,26 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from outrider.cache import CacheSpec, extend_unread
+from outrider.engine.draft_length.expert_union import ExpertUnion
+from outrider.engine.draft_length.row_counts import ROWS, between, nearest
 from outrider.engine.draft_length.settings import DEFAULT_SETTINGS, DraftLengthSettings
 from outrider.engine.pass_times import PassTimes, measured_once
 from outrider.models.base import Model
 from outrider.models.batch import ForwardBatch, SequenceInput, pack
+from outrider.models.config import ModelConfig
+from outrider.models.experts import ExpertReads
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.verify.arrays import host
 
-ROWS = (1, 2, 4, 8, 16, 32)
-"""Numbers of rows between which T is linear; beyond them it is as at the end."""
 _CONTEXTS = 64, 512  # tokens behind which they are timed
 _ALWAYS = (0, 1), (0, 8), (1, 1), (1, 8), (0, 4), (0, 16)  # places of contexts, and rows, in the order of their timing
 _IF_TIME = (0, 2), (0, 32)
 CALIBRATION_S = "OUTRIDER_CALIBRATION_S"
 """Environment: seconds for calibration instead of ``DraftLengthSettings.calibration_s``, also in child processes."""
+_EXPERTS = 1
+"""Behind a context and a number of rows, in place of the pass: the part of its seconds that its experts take."""
+_ALIKE = 8  # rows of one token, which share their experts: what they take less tells the price of an expert
+_SPREAD = 0.618034  # of the vocabulary, between the tokens of neighbouring rows
 _REPEATS = 30  # timings of each after which calibration ends early
 _DISTURBED = 2.0  # times what was expected that a duration counts as at most
 
@@ -34,12 +40,18 @@ class StepCost:
         T = short(total rows) + sum over requests of (context - 64) · slope(its rows)
 
     and, outside the pass, a time for every step and one for each request with a draft. Steps correct all of them.
+    With experts, ``short`` goes by those that passes of so many rows are expected to read (``expert_union``).
     """
 
     def __init__(
-        self, short: Sequence[float], slope: Sequence[float], settings: DraftLengthSettings = DEFAULT_SETTINGS
+        self,
+        short: Sequence[float],
+        slope: Sequence[float],
+        settings: DraftLengthSettings = DEFAULT_SETTINGS,
+        experts: ExpertUnion | None = None,
     ) -> None:
         """``short``: seconds of a pass of each of ``ROWS``; ``slope``: seconds more for a token of context."""
+        self._timed, self._experts = list(short), experts
         self._short, self._slope, self._weight = list(short), list(slope), settings.weight
         self._ratio = [1.0] * len(ROWS)  # observed over timed
         self._outside: dict[int, float] = {}  # of a step without drafts, by its requests
@@ -63,21 +75,40 @@ class StepCost:
         """Of a step without drafts."""
         return self.pass_seconds([1] * len(contexts), contexts) + self.outside(len(contexts))
 
-    def observe_pass(self, rows: Sequence[int], contexts: Sequence[int], seconds: float) -> None:
-        """Learn from a pass; one that took several times as long as expected was disturbed, and counts as twice."""
+    def observe_pass(self, rows: Sequence[int], contexts: Sequence[int], seconds: float, experts: int = 0) -> None:
+        """Learn from a pass; one that took several times as long as expected was disturbed, and counts as twice.
+
+        ``experts``: distinct ones that it read, summed over layers; 0: nobody counted them.
+        """
         total = sum(rows)
-        expected = max(1e-9, self.pass_seconds(rows, contexts))
+        expected = max(1e-9, self.pass_seconds(rows, contexts) + self._unexpected(total, experts))
         off = math.log(min(_DISTURBED, max(1 / _DISTURBED, seconds / expected)))
-        nearest = _NEAREST[total] if total < len(_NEAREST) else len(ROWS) - 1
+        own = nearest(total)
         for i in range(len(ROWS)):  # a slower machine is slower for all; a part is this number of rows' own
-            self._ratio[i] *= math.exp(self._weight * off * (1.0 if i == nearest else 0.8))
+            self._ratio[i] *= math.exp(self._weight * off * (1.0 if i == own else 0.8))
+        if self._experts is not None and experts and total > 1:
+            self._experts.observe_pass(total, experts)
+            self._short = self._experts.correct(self._timed)
+
+    def observe_text(self, reads: ExpertReads) -> None:
+        """Learn from a prompt how many experts neighbours share."""
+        if self._experts is not None:
+            self._experts.observe_text(reads)
+            self._short = self._experts.correct(self._timed)
+
+    def _unexpected(self, total: int, experts: int) -> float:
+        """Seconds that a pass takes because it read more experts than expected."""
+        if self._experts is None or not experts:
+            return 0.0
+        more = experts - self._experts.expected(total)
+        return more * self._experts.seconds * between(self._ratio, min(total, ROWS[-1]))
 
     def _rows(self, total: int) -> float:
-        return _between(self._short, total) * _between(self._ratio, min(total, ROWS[-1]))
+        return between(self._short, total) * between(self._ratio, min(total, ROWS[-1]))
 
     def _beyond(self, rows: int, context: int) -> float:
         long = max(0, context - _CONTEXTS[0])
-        return long * _between(self._slope, rows) * _between(self._ratio, min(rows, ROWS[-1]))
+        return long * between(self._slope, rows) * between(self._ratio, min(rows, ROWS[-1]))
 
     def observe_outside(self, requests: int, drafted: int, seconds: float) -> None:
         """Learn from what a step took outside its pass and proposals; ``drafted``: its requests with a scored draft."""
@@ -117,22 +148,6 @@ class TypicalSeconds:
         return counted
 
 
-def _place(rows: int) -> tuple[int, float]:
-    i = min(max(bisect_left(ROWS, rows), 1), len(ROWS) - 1)
-    return i - 1, (rows - ROWS[i - 1]) / (ROWS[i] - ROWS[i - 1])
-
-
-_PLACES = [_place(rows) for rows in range(256)]
-"""By number of rows, which of ``ROWS`` lies before it, and its share of the way to the next: every step asks often."""
-_NEAREST = [min(range(len(ROWS)), key=lambda i: abs(ROWS[i] - rows)) for rows in range(ROWS[-1])]
-
-
-def _between(values: Sequence[float], rows: int) -> float:
-    """The value for a number of rows, by linear interpolation between those of ``ROWS``."""
-    i, share = _PLACES[rows] if rows < len(_PLACES) else _place(rows)
-    return values[i] + share * (values[i + 1] - values[i])
-
-
 def calibrate(model: Model, settings: DraftLengthSettings = DEFAULT_SETTINGS) -> StepCost:
     """Time passes of several numbers of rows at a short and at a long context, taking turns, on a cache of their own.
 
@@ -159,7 +174,16 @@ def calibrate(model: Model, settings: DraftLengthSettings = DEFAULT_SETTINGS) ->
             slope[n] = max(added, 0.0, *slope.values())
     slope = slope or {1: 0.0}
     base = dict(zip(timed, short, strict=True))
-    return StepCost([_on_line(base, n) for n in ROWS], [_on_line(slope, n) for n in ROWS], settings)
+    experts = _union(model.config, {n: times.get((contexts[0], n, _EXPERTS), 0.0) for n in timed}, settings)
+    return StepCost([_on_line(base, n) for n in ROWS], [_on_line(slope, n) for n in ROWS], settings, experts)
+
+
+def _union(config: ModelConfig, seconds: Mapping[int, float], settings: DraftLengthSettings) -> ExpertUnion | None:
+    """The experts of timed passes, from the seconds that reading them took; None if that was not told."""
+    if config.experts is None or not seconds.get(1):
+        return None
+    each = seconds[1] / config.experts.of_a_row(config.num_layers)
+    return ExpertUnion([_on_line(seconds, n) / each for n in ROWS], each, settings.weight)
 
 
 def _on_line(points: Mapping[int, float], rows: int) -> float:
@@ -173,29 +197,57 @@ def _on_line(points: Mapping[int, float], rows: int) -> float:
 
 
 def _time_passes(model: Model, contexts: Sequence[int], seconds: float) -> PassTimes:
-    """Least seconds of a pass by context and rows; those of ``_IF_TIME`` are missing for slow models."""
+    """Least seconds of a pass by context and rows; those of ``_IF_TIME`` are missing for slow models.
+
+    With experts that are counted, also the seconds that they take.
+    """
     longest = model.config.max_seq_len
     cache = model.new_cache(CacheSpec(slots=1, max_seq_len=min(longest, _CONTEXTS[1] + ROWS[-1])))
     slot = cache.allocate()
-    cases = [(contexts[place], n) for place, n in (*_ALWAYS, *_IF_TIME) if place < len(contexts)]
-    always = len(cases) - len(_IF_TIME)
-    times: dict[tuple[int, ...], list[float]] = {case: [] for case in cases}
+    cases: list[tuple[int, ...]] = [(contexts[place], n) for place, n in (*_ALWAYS, *_IF_TIME) if place < len(contexts)]
+    always, alike = len(cases) - len(_IF_TIME), (contexts[0], _ALIKE, _EXPERTS)
     cache.extend(slot, 1)
-    model.forward(_batch(model.config.vocab_size, slot, 0, 1), cache)  # the first pass reads weights from disk
+    out = model.forward(_batch(model, slot, 0, 1), cache)  # the first pass reads weights from disk
+    if out.experts is not None:
+        cases.insert(0, alike)
+        always += 1
+    times: dict[tuple[int, ...], list[float]] = {case: [] for case in cases}
+    read: dict[tuple[int, ...], int] = {}
     began = time.perf_counter()
     while time.perf_counter() - began < seconds or not times[cases[0]]:
-        for place, (context, n) in enumerate(cases):
+        for place, case in enumerate(cases):
             if place >= always and time.perf_counter() - began >= seconds:
                 break
-            rows = min(n, longest)
+            context, rows = case[0], min(case[1], longest)
             extend_unread(cache, slot, context, rows)
-            batch = _batch(model.config.vocab_size, slot, context, rows)
+            batch = _batch(model, slot, context, rows, same=case == alike)
             start = time.perf_counter()
-            host(model.forward(batch, cache).logits[-1:])  # which waits for a GPU to be done
-            times[context, n].append(time.perf_counter() - start)
+            out = model.forward(batch, cache)
+            host(out.logits[-1:])  # which waits for a GPU to be done
+            times[case].append(time.perf_counter() - start)
+            read[case] = 0 if out.experts is None else out.experts.count
         if all(len(measured) >= _REPEATS for measured in times.values()):
             break
-    return {case: min(measured) for case, measured in times.items() if measured}
+    least = {case: min(measured) for case, measured in times.items() if measured}
+    return least if alike not in least else _with_experts(least, read, alike)
+
+
+def _with_experts(
+    times: Mapping[tuple[int, ...], float], read: Mapping[tuple[int, ...], int], alike: tuple[int, ...]
+) -> PassTimes:
+    """Times of passes, and the parts that their experts take: as much as tells rows that are ``alike`` from others.
+
+    An expert takes no more than all the experts of a row may, which is the row's time. Where the others read hardly
+    more, nothing is told.
+    """
+    context, rows, _ = alike
+    passes = {case: taken for case, taken in times.items() if case != alike}
+    more = read[context, rows] - read[alike]
+    each = (times[context, rows] - times[alike]) / more if 2 * more > read[context, 1] else 0.0
+    each = min(each, times[context, 1] / read[context, 1])
+    if each <= 0:
+        return passes
+    return passes | {(*case, _EXPERTS): each * read[case] for case in passes if case[0] == context}
 
 
 def _time_pass(model: Model, case: tuple[int, ...]) -> float:
@@ -204,13 +256,14 @@ def _time_pass(model: Model, case: tuple[int, ...]) -> float:
     cache = model.new_cache(CacheSpec(slots=1, max_seq_len=context + rows))
     slot = cache.allocate()
     extend_unread(cache, slot, context, rows)
-    batch = _batch(model.config.vocab_size, slot, context, rows)
+    batch = _batch(model, slot, context, rows)
     start = time.perf_counter()
     model.forward(batch, cache)
     return time.perf_counter() - start
 
 
-def _batch(vocab_size: int, slot: int, context: int, rows: int) -> ForwardBatch:
-    """A chain."""
-    tokens = [row % vocab_size for row in range(rows)]
+def _batch(model: Model, slot: int, context: int, rows: int, *, same: bool = False) -> ForwardBatch:
+    """A chain of tokens from all over the vocabulary, as neighbours in it are alike; or of the ``same``."""
+    vocab_size = model.config.vocab_size
+    tokens = [0 if same else round(row * _SPREAD * vocab_size) % vocab_size for row in range(rows)]
     return pack([SequenceInput(slot, context, tokens, [context + row for row in range(rows)], range(rows), None)])

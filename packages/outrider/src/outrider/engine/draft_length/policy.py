@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from outrider.engine.request import Request
+from outrider.models.experts import ExpertReads
 from outrider.verify.draft import Draft
 
 
@@ -59,8 +60,16 @@ class DraftLength:
     def observe_proposals(self, request: Request, costs: Mapping[str, ProposalCost]) -> None:
         """Learn what the proposal of each source cost."""
 
-    def observe_forward_pass(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
-        """Learn what a forward pass cost in which every request was decoding."""
+    def observe_forward_pass(
+        self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float, experts: int = 0
+    ) -> None:
+        """Learn what a forward pass cost in which every request was decoding.
+
+        ``experts``: distinct ones that it read, summed over layers; 0: nobody counted them.
+        """
+
+    def observe_prompt(self, reads: ExpertReads) -> None:
+        """Learn how many experts the neighbours in a prompt share."""
 
     def observe_step(self, requests: int, seconds: float) -> None:
         """Learn what such a step took outside its forward pass."""

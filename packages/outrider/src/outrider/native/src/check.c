@@ -156,6 +156,7 @@ static int has_arrays(const outrider_batch *b) {
     const float *numbers[] = {b->inputs, b->feature, b->hidden_out, b->logits, b->residual, b->embeddings};
     for (int i = 0; i < 6; i++)
         if (!is_array_or_null(numbers[i], sizeof(float))) return 0;
+    if (!is_array_or_null(b->experts, sizeof *b->experts)) return 0;
     return is_array(b->positions, sizeof *b->positions) && (b->inputs || is_array(b->tokens, sizeof *b->tokens)) &&
            (!b->features || (is_array(b->feature_layers, sizeof *b->feature_layers) && b->feature)) &&
            (!b->logit_rows || is_array(b->logit_row, sizeof *b->logit_row));

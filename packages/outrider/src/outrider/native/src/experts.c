@@ -196,6 +196,19 @@ static int goes_through(const forward_ctx *f, const outrider_layer *l, int64_t r
     return expert == SHARED || f->work.chosen[row * l->experts + expert];
 }
 
+/* Counts an expert for its layer: in the pass, and in every whole window of rows with one that chose it. */
+static void count_expert(const outrider_batch *b, const int64_t *row, int64_t count) {
+    b->experts[0]++;
+    for (int w = 0; w < OUTRIDER_WINDOWS - 1; w++) {
+        int64_t before = -1, windows = b->rows >> w;
+        for (int64_t i = 0; i < count && row[i] >> w < windows; i++)
+            if (row[i] >> w != before) {
+                before = row[i] >> w;
+                b->experts[1 + w]++;
+            }
+    }
+}
+
 /* Takes an expert's rows into the wave, or first runs those that are in it. */
 static void take_expert(wave *v, int32_t expert) {
     forward_ctx *f = v->f;
@@ -208,6 +221,7 @@ static void take_expert(wave *v, int32_t expert) {
     v->inner = inner;
     for (int64_t r = 0, at = v->pairs; r < rows; r++)
         if (goes_through(f, l, r, expert)) f->work.pair_row[at++] = r;
+    if (expert != SHARED && f->batch.asked->experts) count_expert(f->batch.asked, f->work.pair_row + v->pairs, count);
     if (f->status == OUTRIDER_OK) add_part(v, expert, count);
 }
 

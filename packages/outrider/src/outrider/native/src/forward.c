@@ -66,6 +66,7 @@ static void run_pass(forward_ctx *f) {
     run_items(&f->context->pool, b->rows, embed_item, f);
     int32_t seen[2] = {0, 0}; /* layers that attend, and recurrent ones */
     copy_features(f, 0);
+    if (b->experts) memset(b->experts, 0, OUTRIDER_WINDOWS * sizeof *b->experts);
     if (m->layer_inputs) make_layer_inputs(f);
     for (int32_t i = 0; i < b->layers && f->status == OUTRIDER_OK; i++) {
         const outrider_layer *l = m->layer + i;

@@ -91,7 +91,7 @@ static const place places[] = {
     FIELD(outrider_batch, span), FIELD(outrider_batch, feature_layers), FIELD(outrider_batch, logit_row),
     FIELD(outrider_batch, feature), FIELD(outrider_batch, hidden_out), FIELD(outrider_batch, logits),
     FIELD(outrider_batch, residual), FIELD(outrider_batch, embeddings), FIELD(outrider_batch, adapters),
-    FIELD(outrider_batch, layer_embeddings),
+    FIELD(outrider_batch, layer_embeddings), FIELD(outrider_batch, experts),
     WHOLE(outrider_fixed_keys), FIELD(outrider_fixed_keys, type), FIELD(outrider_fixed_keys, heads),
     FIELD(outrider_fixed_keys, head_dim), FIELD(outrider_fixed_keys, length), FIELD(outrider_fixed_keys, keys),
     FIELD(outrider_fixed_keys, values),

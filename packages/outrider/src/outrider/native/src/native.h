@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 22 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 23 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -376,6 +376,8 @@ enum outrider_adapted {
     OUTRIDER_ADAPTED /* kinds of linear layers that adapters add to */
 };
 
+enum { OUTRIDER_WINDOWS = 7 }; /* of rows that are counted over: the pass, and 1, 2, 4, ... 32 */
+
 typedef struct {
     int32_t rows, spans, layers, features, logit_rows, reserved;
     const int64_t *tokens;     /* [rows], or NULL if inputs are given */
@@ -392,6 +394,8 @@ typedef struct {
     const outrider_low_rank *const *adapters; /* [rows]: each row's adapter, [layers][OUTRIDER_ADAPTED] of the model's
                                                  dimensions, or NULL; or NULL: no row has one. Experts have none. */
     const float *layer_embeddings; /* [rows, layers of the model, layer_inputs], scaled; NULL without layer_inputs */
+    int64_t *experts; /* [OUTRIDER_WINDOWS]: distinct experts, summed over layers, without shared ones: of the pass, and
+                         behind it of all whole windows of 1, 2, 4, ... neighbouring rows together; or NULL */
 } outrider_batch;
 
 enum outrider_status {
