@@ -15,6 +15,7 @@ from torch import Tensor
 from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
 from outrider.errors import ConfigError
 from outrider.models.config import ModelConfig
+from outrider.native.library import library
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.utils.progress import duration
 from outrider.weights.hub.catalog import resolve
@@ -25,8 +26,8 @@ from outrider_train.data.documents import Document, Line, digest, read_data, spl
 from outrider_train.data.portions import Portion, portions
 from outrider_train.target.features import FeatureSpec, FeatureStore
 from outrider_train.target.llama import Llama, load_llama
-from outrider_train.target.native import native_reader
-from outrider_train.target.rows import load_rows
+from outrider_train.target.reader import target_reader
+from outrider_train.target.rows import TargetRows, load_rows
 from outrider_train.tasks import LogFn
 from outrider_train.trainer import TrainOptions
 
@@ -160,9 +161,11 @@ class TrainingSetup:
     def _prepared(self, wanted: FeatureSpec) -> FeatureStore:
         d = self.data
         reader = None
-        if self.target.embedding.device.type == "cpu" and (wanted.layers is not None or wanted.top_k):
+        device, top_k = self.target.embedding.device, min(wanted.top_k, self.config.vocab_size)
+        served = isinstance(self.target, TargetRows) or (device.type == "cpu" and library() is not None)
+        if served and (wanted.layers is not None or top_k):
             longest = max(len(document.ids) for document in self.documents)
-            reader = native_reader(self.folder, wanted.layers, min(wanted.top_k, self.config.vocab_size), longest)
+            reader = target_reader(self.folder, wanted.layers, top_k, longest, device)
         name = self.fingerprint.digest
         store = FeatureStore(self.target, self.documents, wanted, d.cache, d.cache_bytes, name, reader)
         self.log(f"{len(self.documents)} documents, {store.stored} with features on disk ({store.bytes / 1e9:.2f} GB)")

@@ -43,7 +43,7 @@ def made(folder: Path, kind: str, name: str, device: torch.device) -> Trainer:
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta:UserWarning")  # the stand-in's name
 @pytest.mark.parametrize("kind", [*KINDS[:3], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[3:])])
 def test_a_run_on_a_device_of_its_own(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outrider_train.setup.native_reader", lambda *_: None)  # which rounds in another way
+    monkeypatch.setattr("outrider_train.setup.library", lambda: None)  # which rounds in another way
     here = made(tmp_path, kind, "here", torch.device("cpu"))
     here.run()
     with other_device.Elsewhere():  # type: ignore[no-untyped-call]
@@ -58,7 +58,7 @@ def test_a_run_on_a_device_of_its_own(kind: str, tmp_path: Path, monkeypatch: py
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta:UserWarning")
 @pytest.mark.parametrize("kind", ["eagle3", "muon"])
 def test_an_optimiser_is_restored_to_its_device(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outrider_train.setup.native_reader", lambda *_: None)
+    monkeypatch.setattr("outrider_train.setup.library", lambda: None)
     with other_device.Elsewhere():  # type: ignore[no-untyped-call]
         there = made(tmp_path, kind, "there", torch.device(other_device.NAME))
         there.steps, there.stop = 2, True  # stops after the first

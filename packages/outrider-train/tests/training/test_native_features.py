@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from outrider.native.library import library
-from outrider_train.target import native as native_features
+from outrider_train.target import reader as readers
 from outrider_train.target.features import FeatureSpec, FeatureStore
 from tests.training import small
 
@@ -20,12 +20,11 @@ def test_they_are_the_targets(layers: tuple[int, ...] | None, tmp_path: Path, mo
     setup = small.setup(tmp_path)
     documents = setup.documents[:4]
     longest = max(len(document.ids) for document in documents)
-    reader = native_features.native_reader(setup.folder, layers, 4, longest)
-    assert reader is not None
+    reader = readers.target_reader(setup.folder, layers, 4, longest, torch.device("cpu"))
     torch_store = FeatureStore(setup.target, documents, FeatureSpec(layers, 4), None, 0, "")
     for document, expected in zip(documents, torch_store.fetch(range(4)), strict=True):
         whole = reader.read(document)
-        monkeypatch.setattr(native_features, "_CHUNK", 5)
+        monkeypatch.setattr(readers, "_CHUNK", 5)
         with torch.autocast("cpu", dtype=torch.bfloat16):  # as in an evaluation
             parts = reader.read(document)
         monkeypatch.undo()

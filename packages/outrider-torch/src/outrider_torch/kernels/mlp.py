@@ -15,7 +15,7 @@ from outrider.models.experts import Experts
 from outrider_torch.kernels.linear import TorchLinear
 from outrider_torch.kernels.serial import elementwise
 
-__all__ = ["Activation", "ExpertWeights", "MLPWeights", "activation", "dense", "mixture"]
+__all__ = ["Activation", "ExpertWeights", "MLPWeights", "activation", "dense", "mixture", "route"]
 
 Activation = Callable[[Tensor, Tensor | None], Tensor]
 """Of gate and up, or of the one projection of an MLP that is not gated: [T, intermediate] each."""
@@ -85,7 +85,7 @@ def mixture(weights: ExpertWeights, x: Tensor, activate: Activation) -> Tensor:
     An expert computes only its own rows. Its linear layers give a row the same bits in any batch, and
     a row's experts are added in one order, so the row does not depend on other rows' experts.
     """
-    best, chosen = _route(weights, weights.router(x).float())
+    best, chosen = route(weights.of, weights.router(x).float(), weights.score_bias)
     out = torch.zeros_like(x)
     for index in chosen.unique().tolist():
         rows, places = (chosen == index).nonzero(as_tuple=True)
@@ -102,17 +102,19 @@ def mixture(weights: ExpertWeights, x: Tensor, activate: Activation) -> Tensor:
     return out + shared
 
 
-def _route(weights: ExpertWeights, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights and indices [T, used] of each row's experts, from the router's numbers [T, experts] in float32."""
-    of = weights.of
+def route(of: Experts, numbers: Tensor, score_bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Weights and indices [T, used] of each row's experts, from the router's numbers [T, experts] in float32.
+
+    ``score_bias``: float32 [experts], added to scores for the choice alone.
+    """
     if of.router == "softmax_of_used":
         found, chosen = _best(numbers, of.used)
         best = found.softmax(dim=-1)
     else:
         softmax = of.router == "softmax"
         scores = numbers.softmax(dim=-1) if softmax else elementwise(torch.sigmoid, numbers)
-        by_numbers = not softmax and weights.score_bias is None and not of.groups
-        liked = numbers if by_numbers else scores if weights.score_bias is None else scores + weights.score_bias
+        by_numbers = not softmax and score_bias is None and not of.groups
+        liked = numbers if by_numbers else scores if score_bias is None else scores + score_bias
         if of.groups:
             liked = _within_groups(liked, of)
         chosen = _best(liked, of.used)[1]

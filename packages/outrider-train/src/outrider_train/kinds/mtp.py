@@ -67,7 +67,7 @@ class MtpTask:
             yield DraftPosition(x.flatten(0, 1), 1 + s, self.decay**s)
 
     def save(self, folder: Path, facts: Mapping[str, Any]) -> None:
-        """Write ``mtp.*`` in bfloat16, and what the head is for."""
+        """Write ``mtp.*`` in bfloat16, and what the head is for. The bias of experts' scores stays as it is."""
         own = {key: value for key, value in facts.items() if key in ("acceptance", "training")}
         self.about = replace(self.about, **own)
         try:
@@ -75,7 +75,8 @@ class MtpTask:
         except OSError as error:
             raise ConfigError(f"cannot make {folder}: {error.strerror}") from None
         state = self.module.state_dict()
-        tensors = {f"mtp.{n}": t.detach().to("cpu", torch.bfloat16).contiguous() for n, t in state.items()}
+        kinds = {name: torch.float32 if name.endswith("score_correction_bias") else torch.bfloat16 for name in state}
+        tensors = {f"mtp.{n}": t.detach().to("cpu", kinds[n]).contiguous() for n, t in state.items()}
         write_tensors(folder / WEIGHTS, tensors)
         write_whole(folder / CONFIG, lambda path: write_json(path, self.about.to_json()))
 
@@ -112,17 +113,18 @@ def mtp_trainer(
 @torch.no_grad()
 def _start(module: MtpLayer, checkpoint: Checkpoint, setup: TrainingSetup) -> None:
     """Begin with the head in the target's files, or with the target's last layer with attention."""
-    own, last = module.state_dict(), checkpoint.config.attention_layers[-1]
+    own, c = module.state_dict(), checkpoint.config
+    last = max(i for i in c.attention_layers if c.is_sparse(i) == c.is_sparse(c.num_layers - 1))
     sources = {"norm.weight": "model.norm.weight"}
     sources |= {n: n.replace("layers.0.", f"model.layers.{last}.") for n in own if n.startswith("layers.0.")}
-    if checkpoint.config.mtp_layers:
+    if c.mtp_layers:
         setup.log("beginning with the draft head in the target's files")
         sources = {name: f"mtp.{name}" for name in own}
     else:
-        d = checkpoint.config.hidden_size
+        d = c.hidden_size
         module.fc.weight.normal_(std=0.02)
         module.fc.weight[:, d:] += torch.eye(d)
-    tensors, parts = torch_tensors(checkpoint), mtp_parts(checkpoint.config)
+    tensors, parts = torch_tensors(checkpoint), mtp_parts(c)
     for name, source in sources.items():
         own[name].copy_(_as_filed(tensors[source].float(), parts[f"mtp.{name}"]))  # shares the parameters' memory
 

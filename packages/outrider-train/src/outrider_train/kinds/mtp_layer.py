@@ -2,7 +2,8 @@
 
     x   = fc(cat(norm(E[token t+1]), norm(h_t)))
     x   = x + attention(norm(x))             as in the target's layers: norms on heads, a gate, partial rotation
-    a_t = norm(x + mlp(norm(x)))             scores of token t+2 = the target's LM head(a_t)
+    a_t = norm(x + mlp(norm(x)))             an MLP, or experts as in the target's last layer
+                                             scores of token t+2 = the target's LM head(a_t)
 
 h_t is the target's hidden state after its final norm; at deeper levels a_{t-1} takes its place.
 Tensors have the names, the order of rows and the offset of norms of published files.
@@ -18,9 +19,10 @@ from outrider.errors import ConfigError
 from outrider.models.config import ModelConfig
 from outrider.models.frequencies import inverse_frequencies
 from outrider_torch.heads.eagle import Attend
+from outrider_train.kinds.experts import MixtureOfExperts
 from outrider_train.target.llama import GatedMlp
 
-_SUPPORTED = frozenset(("rotary_dim", "gated_attention", "recurrent"))
+_SUPPORTED = frozenset(("rotary_dim", "gated_attention", "recurrent", "experts"))
 """Differences from Llama that the head shares, and one that does not concern it."""
 
 
@@ -86,7 +88,7 @@ class _Layer(nn.Module):
         self.input_layernorm = OffsetNorm(c.hidden_size, c.rms_norm_eps, offset)
         self.self_attn = _Attention(c, offset)
         self.post_attention_layernorm = OffsetNorm(c.hidden_size, c.rms_norm_eps, offset)
-        self.mlp = GatedMlp(c)
+        self.mlp = MixtureOfExperts(c) if c.is_sparse(c.num_layers - 1) else GatedMlp(c)
 
 
 class MtpLayer(nn.Module):
@@ -99,7 +101,7 @@ class MtpLayer(nn.Module):
         if unlike:
             raise ConfigError(
                 f"a draft head of a {config.family} model cannot be trained: {', '.join(sorted(unlike))} differ from "
-                "Llama's; use a target whose layers are dense"
+                "Llama's; use another target"
             )
         d, eps = config.hidden_size, config.rms_norm_eps
         self.fc = nn.Linear(2 * d, d, bias=False)

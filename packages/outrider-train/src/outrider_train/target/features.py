@@ -31,7 +31,7 @@ from outrider.weights.hub.convert_tokenizer import write_json
 from outrider_torch.heads.checkpoint import write_whole
 from outrider_train.data.documents import Document, digest
 from outrider_train.target.llama import Llama
-from outrider_train.target.native import NativeReader
+from outrider_train.target.reader import Reader
 
 _RUN = {
     "cpu": 2048,
@@ -76,7 +76,7 @@ class FeatureStore:
         folder: Path | None,
         limit: int,
         name: str,
-        reader: NativeReader | None = None,
+        reader: Reader | None = None,
     ) -> None:
         """``folder``: None keeps nothing on disk. ``limit``: bytes. ``name``: the target's, for the store's key.
 

@@ -1,4 +1,4 @@
-"""A target of which training reads embedding and LM head alone: the native library reads the documents."""
+"""A target of which training reads embedding and LM head alone: the code that serves it reads the documents."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TargetRows(Llama):
     def forward(self, *args: Any, **more: Any) -> LlamaOutput:
         """Raises ``ConfigError``: the layers are not there."""
         raise ConfigError(
-            f"a {self.config.family} target is read by the native library of CPUs alone: use device='cpu', where it is"
+            f"a {self.config.family} target is run by the code that serves it alone: train an mtp head for it"
         )
 
 

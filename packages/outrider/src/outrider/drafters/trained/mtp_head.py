@@ -69,8 +69,9 @@ def require_head(target: HeadTarget, name: str) -> MtpHead:
 
 
 def layer_config(config: ModelConfig) -> ModelConfig:
-    """The configuration of a model of the head's layers: all have full attention, and experts where the target's do."""
-    experts = config.experts and replace(config.experts, layers=())
+    """The configuration of a model of the head's layers: full attention, and experts if the target's last has."""
+    experts, last = config.experts, config.num_layers - 1
+    experts = replace(experts, layers=()) if experts is not None and config.is_sparse(last) else None
     windows = (False,) if config.window_layers else ()
     return replace(
         config, num_layers=1, recurrent=None, experts=experts, window_layers=windows, rope_layers=(), mtp_layers=0
