@@ -98,6 +98,11 @@ def test_logits_are_those_of_float64(model: LoadedModel) -> None:
     assert np.sqrt(np.mean((found - expected) ** 2)) < 4e-7 * np.abs(expected).max()
 
 
+def test_a_chain_has_the_logits_of_float64(tiny: LoadedModel, whole: Floats) -> None:
+    expected = reference_logits(tiny.config, random_weights(tiny.config), TOKENS)
+    assert np.abs(whole - expected).max() < 4e-6 * np.abs(expected).max()
+
+
 def parts_of(name: str) -> list[tuple[str, str]]:
     """The weights of a recurrent layer of a configuration."""
     stem = "model.layers.1.linear_attn."
