@@ -24,6 +24,7 @@ from hypothesis import settings
 
 from outrider.engine import memory_plan
 from outrider.engine.draft_length.cost import CALIBRATION_S
+from outrider.native.library import library
 from outrider.native.processor import set_num_threads
 
 set_num_threads(1)
@@ -53,8 +54,10 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_collection_finish() -> None:
     """The tests and what they import stay to the end: looking through them for garbage is a tenth of the time.
 
-    To look for the garbage of tests more rarely is a twentieth.
+    To look for the garbage of tests more rarely is a twentieth. The library is loaded before a test names another
+    cache, where it would be compiled anew.
     """
+    library()
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 from outrider.config import ModelOptions
 from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.heads.fingerprint import TargetFingerprint, target_fingerprint
-from outrider.native.library import library
+from outrider.native.compile import checksum_path
+from outrider.native.library import library, loaded
 from outrider.weights.loader import load_model
 from outrider_torch.heads import make_head, save_head
 from tests.model_folders import model_folder
@@ -93,9 +95,20 @@ def test_a_native_model_and_its_heads_run_where_the_core_is_alone(options: dict[
 COMMAND = ALONE + "from outrider.cli.main import main\nsys.argv[0] = 'outrider'\nmain()\n"
 
 
+def _copy_library(folder: Path) -> None:
+    """Compiling it would take most of the first start."""
+    found = loaded()
+    assert found is not None
+    folder.mkdir(parents=True)
+    for path in (found.path, checksum_path(found.path)):
+        if path.exists():
+            shutil.copy(path, folder)
+
+
 @needs_native
 def test_the_first_start_of_a_gguf_file_and_a_chat_need_the_core_alone(tmp_path: Path) -> None:
     write_case(tmp_path / "m.gguf", "llama")
+    _copy_library(tmp_path / "cache" / "native")
     asked = ("generate", "-m", str(tmp_path / "m.gguf"), "hello", "--raw", "-n", "4", "--ignore-eos", "--json")
     first = json.loads(run_alone(COMMAND, *asked, cache=tmp_path / "cache"))
     again = json.loads(run_alone(COMMAND, *asked, cache=tmp_path / "cache"))

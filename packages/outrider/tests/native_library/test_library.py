@@ -55,6 +55,7 @@ def _forget_what_was_loaded() -> Iterator[None]:
     loaded.cache_clear()
     yield
     loaded.cache_clear()
+    loaded()
 
 
 def compiled(load: Load) -> Path:

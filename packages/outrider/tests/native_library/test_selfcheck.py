@@ -129,6 +129,7 @@ def _forget_what_was_loaded() -> Iterator[None]:
     loaded.cache_clear()
     yield
     loaded.cache_clear()
+    loaded()
 
 
 def test_a_wrong_instruction_set_is_named_and_the_next_one_runs(
