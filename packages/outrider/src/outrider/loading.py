@@ -36,7 +36,7 @@ from outrider.tokenizer.vocabularies import check_same_vocabulary
 from outrider.utils.memory import read_rate
 from outrider.verify.shapes import Acceptance
 from outrider.weights.families.elsewhere import is_vision_language
-from outrider.weights.hub.catalog import resolve
+from outrider.weights.hub.catalog import file_of, resolve
 from outrider.weights.hub.trained import trained_datastore
 from outrider.weights.loader import load_model
 
@@ -158,21 +158,21 @@ def _load_heads(
     config: EngineConfig, model: LoadedModel, progress: bool
 ) -> tuple[str, Mapping[str, Any], tuple[int, int]]:
     """The draft sources (``auto`` resolved), the heads by source, and the bytes of their weights and of a cache row."""
-    draft, heads = config.speculation.draft, dict[str, Any]()
+    draft, heads, place = config.speculation.draft, dict[str, Any](), file_of(config.model)
     if config.heads or any(source_record(name).head_kinds for name in parse(draft).names):
         from outrider.drafters.trained.heads import load_heads
 
         draft, heads = load_heads(config, model, progress=progress)
     elif draft == AUTO:
         draft = PLAIN if model.config.hears else USUAL if mtp_head(model) is None else WITH_OWN_HEAD
-        draft = WITH_ASSISTANT if has_assistant(config.model, model) else draft
-        beside = dspark_beside(config.model, model) if draft == USUAL else None
+        draft = WITH_ASSISTANT if has_assistant(place, model) else draft
+        beside = dspark_beside(place, model) if draft == USUAL else None
         if beside is not None:
             draft, heads["dspark"] = WITH_DSPARK, beside
     if "mtp" in parse(draft).names and "mtp" not in heads:
         heads["mtp"] = require_head(model, config.model)
     if "assistant" in parse(draft).names:
-        heads["assistant"] = require_assistant(config.model, model)
+        heads["assistant"] = require_assistant(place, model)
     if not heads:
         return draft, heads, (0, 0)
     from outrider.drafters.trained.heads import head_memory

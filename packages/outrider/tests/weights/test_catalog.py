@@ -25,17 +25,19 @@ from outrider.weights.folder import open_checkpoint
 from outrider.weights.hub import catalog, checksums
 from outrider.weights.hub.builtin import BUILTINS, pull
 from outrider.weights.hub.catalog import gguf_folder, resolve
-from outrider.weights.hub.downloads import parse_hub_ref
 from outrider.weights.hub.manifest import check_files
+from outrider.weights.hub.refs import parse_hub_ref
 from outrider.weights.hub.removal import remove
 from tests.weights.files import write_folder, write_gguf
 from tests.weights.registry import Registry, two_part_gguf
+from tests.weights.stores import empty_home
 
 with_library = pytest.mark.skipif(library() is None, reason="no native library")
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    empty_home(tmp_path, monkeypatch)
     monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -224,7 +226,7 @@ def test_offline_is_one_line_with_a_way_out(error: Exception, monkeypatch: pytes
         ("org/name", ("org/name", None)),
         ("org/name/tree/main", ("org/name", None)),
         ("org/name:Q8_0", ("org/name", "Q8_0")),
-        ("org/Name-GGUF", ("org/Name-GGUF", "Q4_K_M")),
+        ("org/Name-GGUF", ("org/Name-GGUF", "")),
         ("org/Name-GGUF:q4_0", ("org/Name-GGUF", "q4_0")),
         ("org/name/resolve/main/a/x-Q8_0.gguf?download=true", ("org/name", "a/x-Q8_0.gguf")),
         ("org/name/blob/v1.0/x.gguf", ("org/name", "x.gguf")),

@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +26,16 @@ from outrider.weights.loader import load_model
 from tests.tokenizer.vocabularies import sentencepiece
 from tests.weights import hybrids
 from tests.weights.files import write_folder, write_gguf
+from tests.weights.stores import empty_home
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    empty_home(tmp_path, monkeypatch)
     monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("huggingface_hub.scan_cache_dir", _no_hub_cache)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.scan_cache_dir", partial(scan_cache_dir, tmp_path / "hub"))
     return tmp_path / "cache"
-
-
-def _no_hub_cache() -> None:
-    from huggingface_hub import CacheNotFound
-
-    raise CacheNotFound("none", cache_dir="none")
 
 
 def run(*arguments: str) -> str:
@@ -64,12 +62,11 @@ def test_list_shows_built_in_and_converted_models(tmp_path: Path) -> None:
     assert "135 M" in table
 
 
-def test_list_shows_hub_models_with_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_shows_hub_models_with_safetensors(tmp_path: Path) -> None:
     for name, file in (("good", "model.safetensors"), ("pickled", "pytorch_model.bin")):
         snapshot = tmp_path / "hub" / f"models--org--{name}" / "snapshots" / "abc"
         write_folder(snapshot)
         (snapshot / "model.safetensors").rename(snapshot / file)
-    monkeypatch.setattr("huggingface_hub.scan_cache_dir", lambda: scan_cache_dir(tmp_path / "hub"))
     entry = run_json("list")[-1]
     assert (entry["name"], entry["kind"], entry["licence"]) == ("org/good", "hub", None)
     assert entry["folder"].endswith("abc")
@@ -158,13 +155,12 @@ def test_a_folder_of_the_user_is_not_removed(tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "config.json").exists()
 
 
-def test_a_hub_model_is_removed_from_the_hub_s_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_model_is_removed_from_the_hub_s_cache(tmp_path: Path) -> None:
     folder = tmp_path / "hub" / "models--org--good"
     snapshot = folder / "snapshots" / ("a" * 40)
     write_folder(snapshot)
     (folder / "refs").mkdir()
     (folder / "refs" / "main").write_text("a" * 40)
-    monkeypatch.setattr("huggingface_hub.scan_cache_dir", lambda: scan_cache_dir(tmp_path / "hub"))
     assert "in the hub's cache" in run("list")
     run("rm", "org/good")
     assert not folder.exists()

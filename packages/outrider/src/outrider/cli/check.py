@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from outrider.cli.measured import measured
 from outrider.config.combination import USUAL, WITH_ASSISTANT, WITH_DSPARK, WITH_OWN_HEAD
 from outrider.drafters.heads.find import shipped_heads
 from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
 from outrider.drafters.trained.assistant_files import find_assistant
 from outrider.drafters.trained.dspark_files import find_dspark
 from outrider.engine.memory_plan import config_row_bytes
-from outrider.engine.pass_times import last_times
 from outrider.errors import OutriderError
 from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import num_layer_weights
@@ -36,8 +36,7 @@ from outrider.weights.folder import gguf_weights, open_checkpoint
 from outrider.weights.gguf.draft_head import find_draft_head, with_draft_head
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.gguf.shards import gguf_files, read_gguf
-from outrider.weights.hub.catalog import gguf_folder, lone_gguf, real_place, resolve
-from outrider.weights.packed import packed_folder
+from outrider.weights.hub.catalog import file_of, gguf_folder, lone_gguf, real_place, resolve
 
 __all__ = ["Facts", "check_model"]
 
@@ -52,18 +51,19 @@ def check_model(ref: str) -> Facts:
 
     Raises as ``resolve`` if there is no model at this place.
     """
-    place = Path(os.path.expanduser(ref))
-    gguf = place if place.is_file() and place.suffix == ".gguf" else None
+    named = file_of(ref)
+    place = Path(os.path.expanduser(named))
+    gguf = place if named != ref or (place.is_file() and place.suffix == ".gguf") else None
     if gguf is None:
         gguf = lone_gguf(place) if place.is_dir() else None
     if gguf is not None:
         file = real_place(gguf)
         facts = _run({"name": ref}, _of_gguf, file, lambda: _open_file(file))
-        return facts | _assistant(facts, str(file)) | _measured(gguf_folder(file))
+        return facts | _assistant(facts, str(file)) | measured(gguf_folder(file))
     folder = resolve(ref)
     inside = gguf_weights(folder)
     facts = _run({"name": ref}, _of_gguf if inside else _of_folder, inside or folder, lambda: _open_folder(folder))
-    return facts | _assistant(facts, str(folder)) | _measured(folder)
+    return facts | _assistant(facts, str(folder)) | measured(folder)
 
 
 def _assistant(facts: Facts, place: str) -> Facts:
@@ -73,18 +73,6 @@ def _assistant(facts: Facts, place: str) -> Facts:
     if facts["family"] == "gemma4_text" and find_assistant(place) is not None:
         return {"draft": WITH_ASSISTANT}
     return {"draft": WITH_DSPARK} if facts["draft"] == USUAL and find_dspark(place) is not None else {}
-
-
-def _measured(folder: Path) -> Facts:
-    """Milliseconds of passes of one row and of more, as an earlier start measured them; empty: there was none."""
-    found = last_times(packed_folder(folder).name)
-    threads, times = (0, {}) if found is None else found
-    if not any(case[1] == 1 for case in times):
-        return {}
-    context = min(case[0] for case in times)
-    passes = {case[1]: round(1e3 * times[case], 3) for case in sorted(times, reverse=True) if case[0] == context}
-    by_rows = {str(rows): passes[rows] for rows in sorted(passes)}
-    return {"measured_threads": threads, "measured_ms_by_rows": by_rows, "tokens_per_s": round(1e3 / passes[1], 2)}
 
 
 def _run(facts: Facts, read: Callable[[Path], Facts], path: Path, open_it: Callable[[], Facts]) -> Facts:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from outrider.cli.shared import flags
 from outrider.cli.shared.help import add, print_without_command
-
-if TYPE_CHECKING:
-    from outrider.weights.hub.inventory import ModelEntry
 
 app = typer.Typer(help="List, fetch, inspect and remove models.", invoke_without_command=True)
 app.callback()(print_without_command)
@@ -27,42 +24,26 @@ def _pulled(incomplete: str) -> list[str]:
 
 
 def list_command(as_json: AsJson = False) -> None:
-    """Show the built-in models, and those converted or downloaded before."""
-    from outrider.weights.hub.inventory import list_models
+    """Show the models here, those of Ollama, LM Studio, llama.cpp and the hub's cache too, and what can be pulled."""
+    from outrider.cli.listing import list_all, list_lines, list_table
 
-    entries = list_models()
+    models = list_all()
     if as_json:
-        _print_json([dataclasses.asdict(entry) for entry in entries])
+        _print_json([model.as_json() for model in models])
         return
     from rich.console import Console
     from rich.table import Column, Table
 
-    table = Table(
-        Column("name", overflow="fold", min_width=21), "kind", "parameters", "size", "packed", "licence", "pulled"
-    )
-    for entry in entries:
-        table.add_row(*_row(entry))
+    headings, rows = list_table(models)
     console = Console()
-    console.print(table)
-    for line in _places(entries):
+    if rows:
+        name, *others = headings
+        table = Table(Column(name, overflow="fold", min_width=21), *others)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+    for line in list_lines(models):
         console.print(line, style="dim", highlight=False, soft_wrap=True)
-
-
-def _places(entries: list[ModelEntry]) -> list[str]:
-    """The models' folders, and their sizes."""
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    from outrider.utils.user_cache import cache_root
-
-    lines = []
-    for name, folder, kinds in (
-        ("Outrider's cache", cache_root(), ("built-in", "gguf")),
-        ("the hub's cache", HF_HUB_CACHE, ("hub",)),
-    ):
-        sizes = [entry.bytes or 0 for entry in entries if entry.pulled and entry.kind in kinds]
-        if sizes:
-            lines.append(f"{len(sizes)} in {name}, {sum(sizes) / 1e6:,.0f} MB: {folder}")
-    return lines
 
 
 def pull_command(
@@ -156,13 +137,6 @@ def rm_command(
             typer.echo(f"{name}: {gone.bytes / 1e6:,.0f} MB freed in {gone.folder}")
     if as_json:
         _print_json(removed)
-
-
-def _row(entry: ModelEntry) -> tuple[str, ...]:
-    parameters = "" if entry.parameters is None else f"{entry.parameters / 1e6:,.0f} M"
-    size = "" if entry.bytes is None else f"{entry.bytes / 1e6:,.0f} MB"
-    packed = f"{entry.packed_bytes / 1e6:,.0f} MB" if entry.packed_bytes else ""
-    return entry.name, entry.kind, parameters, size, packed, entry.licence or "", "yes" if entry.pulled else "no"
 
 
 def _shown(value: Any) -> str:

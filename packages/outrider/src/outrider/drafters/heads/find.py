@@ -8,7 +8,8 @@ from typing import Any
 
 from outrider.drafters.heads.config import HEAD_KINDS
 from outrider.drafters.heads.fingerprint import TargetFingerprint
-from outrider.weights.hub.downloads import download, is_hub_id
+from outrider.weights.hub.downloads import download
+from outrider.weights.hub.refs import is_hub_id
 from outrider.weights.hub.trained import TrainedDraft, trained_drafts
 
 

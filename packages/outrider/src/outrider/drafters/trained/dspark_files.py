@@ -28,7 +28,7 @@ def find_dspark(model: str) -> Path | None:
     path = Path(model).expanduser()
     if not path.exists():
         return None
-    path = path.resolve()
+    path = path.resolve() if path.is_dir() else path.parent.resolve() / path.name  # a file may be a link to a blob
     near = [each for each in sorted(path.parent.iterdir()) if "dspark" in each.name.lower() and each != path]
     if path.is_dir():
         return next((each for each in near if (each / "config.json").is_file() and _is_for(each, path.name)), None)

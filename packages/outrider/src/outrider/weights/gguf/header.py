@@ -59,7 +59,7 @@ def read_gguf_header(path: Path) -> GGUFHeader:
     """Scan a file's header. Raises ``ModelFormatError`` naming the fault."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Scanner(path, data).scan()
+            return HeaderScanner(path, data).scan()
     except ValueError as error:  # an empty file cannot be mapped
         raise ModelFormatError(f"{path} is damaged: {error}; download it again") from None
 
@@ -74,21 +74,26 @@ def _of_another_kind(version: int) -> str:
     return f"has GGUF version {version}: versions 2 and 3 are read"
 
 
-class _Scanner:
+class HeaderScanner:
+    """Reads a header from its beginning; ``at`` is the next byte."""
+
     def __init__(self, path: Path, data: mmap.mmap) -> None:
         self.path, self.data, self.at = path, data, 0
 
     def damaged(self, why: str) -> ModelFormatError:
         return ModelFormatError(f"{self.path} is damaged: {why}; download it again")
 
-    def scan(self) -> GGUFHeader:
+    def counts(self) -> tuple[int, int]:
+        """The numbers of tensors and of keys."""
         if self.take(4, "magic") != b"GGUF":
             raise ModelFormatError(f"{self.path} is not a GGUF file: it does not start with 'GGUF'")
         version = self.number("<I", "version")
         if version not in _VERSIONS:
             raise ModelFormatError(f"{self.path} {_of_another_kind(version)}")
-        tensor_count = self.count("tensors", least_bytes=24)
-        key_count = self.count("keys", least_bytes=13)
+        return self.count("tensors", least_bytes=24), self.count("keys", least_bytes=13)
+
+    def scan(self) -> GGUFHeader:
+        tensor_count, key_count = self.counts()
         metadata: dict[str, Any] = {}
         for _ in range(key_count):
             key = self.string("a key")

@@ -20,8 +20,11 @@ from outrider.weights.gguf.draft_head import HEADS, find_draft_head
 from outrider.weights.gguf.shards import first_shard, gguf_files, shard_name
 from outrider.weights.hub.builtin import BUILTINS, pull
 from outrider.weights.hub.checksums import large_file_digest, sha256_of
-from outrider.weights.hub.downloads import TOWERS, HubRef, download, download_gguf, parse_hub_ref
+from outrider.weights.hub.downloads import TOWERS, USUAL_TYPE, download, download_gguf
 from outrider.weights.hub.manifest import Digest, check_files, is_as_written, read_source, write_manifest
+from outrider.weights.hub.refs import HubRef, parse_hub_ref
+from outrider.weights.hub.stores.find import find_model, names_like
+from outrider.weights.hub.stores.found import FoundModel
 
 _OLLAMA_NAME = re.compile(r"[\w.-]+:[\w.-]+")
 _CONVERSION = 1  # raised when other files are made of a GGUF file, so that older folders are made anew
@@ -33,10 +36,11 @@ def resolve(ref: str, *, progress: bool = False, verify: bool = False) -> Path:
 
     Args:
         ref: a folder, a ``.gguf`` file (prepared once) or any part of a split one, a folder with one GGUF model alone,
-            a built-in name (pulled once), or a model of the hub, with or without the hub's address: ``org/name`` is its
-            safetensors files, ``org/name:Q4_K_M`` its GGUF file with weights of this type.
+            a built-in name (pulled once), the name of a model in another program's store, or a model of the hub, with
+            or without the hub's address: ``org/name`` is its safetensors files, ``org/name:Q4_K_M`` its GGUF file with
+            weights of this type.
         progress: report long work on stderr.
-        verify: read every byte of the cached copy.
+        verify: read every byte of the cached copy, and ask the hub for a newer one.
 
     Raises ``ModelNotFoundError``, ``ModelFormatError``, ``DownloadError`` or ``CapacityError``.
     """
@@ -52,26 +56,51 @@ def resolve(ref: str, *, progress: bool = False, verify: bool = False) -> Path:
         raise ModelFormatError(f"{path} is not a model: give a folder with config.json, or a .gguf file")
     if ref in BUILTINS:
         return pull(BUILTINS[ref], progress=progress, verify=verify)
-    hub = None if ref.startswith((".", "/", "~")) else parse_hub_ref(ref)
+    found, hub = found_model(ref, hub=not verify), None if is_path(ref) else parse_hub_ref(ref)
+    if found is not None and found.file is not None:
+        return _converted(real_place(found.file), progress=progress, verify=verify, copy=False)
     if hub is None:
         raise ModelNotFoundError(f"no model {shown(ref)}: {_remedy(ref, path)}")
     return _from_hub(hub, progress=progress, verify=verify)
 
 
+def is_path(ref: str) -> bool:
+    """Whether a text can be nothing but a path."""
+    return ref.startswith((".", "/", "~"))
+
+
+def found_model(ref: str, *, hub: bool = True) -> FoundModel | None:
+    """The model of another program's store that ``ref`` names; None: ``ref`` is a path, built-in, or names none.
+
+    ``hub``: the hub's cache is such a store. Raises as ``find_model``.
+    """
+    if not ref or is_path(ref) or ref in BUILTINS or os.path.exists(ref):
+        return None
+    return find_model(ref, hub=hub)
+
+
+def file_of(ref: str) -> str:
+    """The path of the GGUF file that ``ref`` names in another program's store; otherwise ``ref`` itself."""
+    found = found_model(ref)
+    return ref if found is None or found.file is None else str(real_place(found.file))
+
+
 def _from_hub(hub: HubRef, *, progress: bool, verify: bool) -> Path:
     if hub.gguf is None:
         return _local_folder(download(hub.repo, progress=progress))
-    file = download_gguf(hub.repo, hub.gguf, progress=progress)
+    file = download_gguf(hub.repo, hub.gguf or USUAL_TYPE, progress=progress)
     return _converted(real_place(file), progress=progress, verify=verify)
 
 
 def _remedy(ref: str, path: Path) -> str:
     """The remedy in the error for a ``ref`` that names no model."""
-    if path.suffix == ".gguf" or ref.startswith((".", "/", "~")):
+    if path.suffix == ".gguf" or is_path(ref):
         kind = "file" if path.suffix == ".gguf" else "file or folder"
         return f"there is no such {kind}{_beside(path)}. Check the path"
     if _OLLAMA_NAME.fullmatch(ref):
-        hint = "it looks like a name of Ollama's library, which is not known here. "
+        near = names_like(ref)
+        there = f"its store here has {', '.join(near)}" if near else "which is not known here"
+        hint = f"it looks like a name of Ollama's library, {there}. "
     else:
         families = {name.split("-")[0]: name for name in BUILTINS}
         near = [families.get(name, name) for name in close_to(ref, [*BUILTINS, *families], count=2)]
@@ -131,23 +160,24 @@ def gguf_folder(gguf: Path) -> Path:
     return cache_root() / "gguf" / f"{gguf.stem}-{hashlib.sha256(str(gguf).encode()).hexdigest()[:12]}"
 
 
-def _converted(gguf: Path, *, progress: bool, verify: bool) -> Path:
+def _converted(gguf: Path, *, progress: bool, verify: bool, copy: bool = True) -> Path:
+    """``copy``: where no hard link of the file can be made, it is copied; else a symbolic link is made."""
     folder, found = gguf_folder(gguf), _identity(gguf)
     if _is_current(folder, found) and not verify:
         return folder
     with locked(folder.name, announce=progress):
         if not _is_current(folder, found) or (verify and not _is_intact(folder, gguf)):
-            _convert(gguf, folder, found, progress)
+            _convert(gguf, folder, found, progress, copy)
     return folder
 
 
-def _convert(gguf: Path, folder: Path, found: dict[str, Any], progress: bool) -> None:
+def _convert(gguf: Path, folder: Path, found: dict[str, Any], progress: bool, copy: bool) -> None:
     from outrider.weights.hub.convert import convert_gguf
 
     if progress:
         print(f"preparing {gguf} (once) in {folder}", file=sys.stderr)
     with building(folder) as fresh:
-        convert_gguf(gguf, fresh, progress=progress)
+        convert_gguf(gguf, fresh, progress=progress, copy=copy)
         digests = _digests(gguf, progress=progress)
         write_manifest(fresh, found, digests)
 

@@ -23,10 +23,11 @@ _SMALL_FILES = 32_000_000  # bytes of the tokenizer's files, at most
 _BLOCK = 1 << 24  # bytes copied at a time
 
 
-def convert_gguf(gguf: Path, out: Path, *, progress: bool = False) -> None:
+def convert_gguf(gguf: Path, out: Path, *, progress: bool = False, copy: bool = True) -> None:
     """Fill ``out`` from a GGUF file: the file itself (a hard link where possible), configuration, tokenizer, template.
 
-    All parts of a model that is split are linked, and the file of a draft head beside them.
+    All parts of a model that is split are linked, and the file of a draft head beside them. Where no hard link can be
+    made, they are copied, or, without ``copy``, become symbolic links.
 
     Raises ``ModelFormatError`` for files that cannot be read, ``CapacityError`` if the disk has no room.
     """
@@ -39,27 +40,30 @@ def convert_gguf(gguf: Path, out: Path, *, progress: bool = False) -> None:
     files = gguf_files(gguf)
     for place, file in enumerate(files):
         name = shard_name(Path(GGUF_WEIGHTS).stem, place, len(files))
-        _link_or_copy(file, out / name, progress=progress)
+        _link_or_copy(file, out / name, progress=progress, copy=copy)
     if (head := find_draft_head(files[0])) is not None:
-        _link_or_copy(head, out / f"mtp-{GGUF_WEIGHTS}", progress=progress)
+        _link_or_copy(head, out / f"mtp-{GGUF_WEIGHTS}", progress=progress, copy=copy)
     write_json(out / "config.json", to_hf_config(checkpoint.config))
     tokenizer_from_gguf(gguf, header, out)
 
 
-def _link_or_copy(source: Path, target: Path, *, progress: bool) -> None:
+def _link_or_copy(source: Path, target: Path, *, progress: bool, copy: bool) -> None:
     size = source.stat().st_size
     require_space(bytes_needed(0), source.name)
     try:
         os.link(source.resolve(), target)  # the hub's cache has a link of its own there
-    except OSError:  # another disk, or one without links
+    except OSError:  # another disk, one without links, or a file of another user
+        if not copy:
+            target.symlink_to(source.resolve())
+            return
         require_space(size + bytes_needed(0), source.name)
         with (
             source.open("rb") as file,
-            target.open("wb") as copy,
+            target.open("wb") as written,
             progress_bar(f"copying {source.name}", size, show=progress) as advance,
         ):
             while block := file.read(_BLOCK):
-                copy.write(block)
+                written.write(block)
                 advance(len(block))
 
 

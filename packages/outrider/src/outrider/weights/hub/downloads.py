@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -17,37 +15,8 @@ from outrider.weights.gguf.shards import first_shard, shard_pattern
 _WANTED = ("*.json", "*.jinja", "model*.safetensors")
 _UNWANTED = ("*/*",)
 TOWERS = "*mmproj*"  # GGUF files of vision towers, beside the model's
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-# The hub's address as users copy it from a browser, from Ollama or from llama.cpp.
-_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?(?:hf\.co|huggingface\.co)/|hf://(?:models/)?", re.IGNORECASE)
-_REF = re.compile(
-    rf"(?P<repo>{_HUB_ID.pattern}?)"
-    r"(?:/(?:blob|resolve)/[\w.-]+/(?P<file>[\w./-]+\.gguf)|/tree/[\w.-]+)?(?::(?P<type>[\w.-]+))?/?(?:\?.*)?"
-)
-_USUAL_TYPE = "Q4_K_M"  # the type if none is named, as in Ollama and llama.cpp
-
-
-@dataclass(frozen=True)
-class HubRef:
-    """A model of the hub. ``gguf``: the type of its weights, or the name of the file; None: safetensors."""
-
-    repo: str
-    gguf: str | None
-
-
-def is_hub_id(ref: str) -> bool:
-    """Whether ``ref`` has the form ``org/name``."""
-    return _HUB_ID.fullmatch(ref) is not None
-
-
-def parse_hub_ref(ref: str) -> HubRef | None:
-    """The repository and file of ``org/name`` or ``org/name:Q4_K_M``, perhaps behind the hub's address; else None."""
-    address = _ADDRESS.match(ref)
-    found = _REF.fullmatch(ref[address.end() :] if address else ref)
-    if found is None or (found["repo"].endswith(".gguf") and address is None):
-        return None
-    repo = found["repo"]
-    return HubRef(repo, found["file"] or found["type"] or (_USUAL_TYPE if repo.lower().endswith("gguf") else None))
+USUAL_TYPE = "Q4_K_M"
+"""The type if none is named, as in Ollama and llama.cpp."""
 
 
 def download(repo_id: str, *, progress: bool = False) -> Path:
@@ -59,7 +28,7 @@ def download(repo_id: str, *, progress: bool = False) -> Path:
     path = _snapshot(repo_id, _WANTED, _UNWANTED, progress=progress)
     if not any(path.glob("*.safetensors")):
         raise ModelFormatError(
-            f"{repo_id} has no model*.safetensors: name a GGUF file of its by the type, as in {repo_id}:{_USUAL_TYPE}, "
+            f"{repo_id} has no model*.safetensors: name a GGUF file of its by the type, as in {repo_id}:{USUAL_TYPE}, "
             "or convert it to safetensors; pickles (*.bin, *.pt) are not fetched, because they can run code"
         )
     return path

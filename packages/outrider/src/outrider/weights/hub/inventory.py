@@ -16,9 +16,11 @@ from outrider.weights.files.safetensors import read_header
 from outrider.weights.folder import gguf_weights, open_checkpoint
 from outrider.weights.gguf.shards import gguf_files, read_gguf
 from outrider.weights.hub.builtin import BUILTINS, BuiltIn, folder_of, is_pulled
-from outrider.weights.hub.catalog import resolve
+from outrider.weights.hub.catalog import gguf_folder, real_place, resolve
 from outrider.weights.hub.checksums import sha256_of
 from outrider.weights.hub.manifest import MANIFEST, check_files, read_source
+from outrider.weights.hub.stores.find import find_models
+from outrider.weights.hub.stores.found import FoundModel, Store
 from outrider.weights.packed import packed_models, packed_size
 
 
@@ -27,7 +29,7 @@ class ModelEntry:
     """One line of ``outrider models list``. Every option for a model takes ``name``."""
 
     name: str
-    kind: Literal["built-in", "gguf", "hub", "folder"]
+    kind: Literal["built-in", "gguf", "folder"] | Store
     parameters: int | None
     bytes: int | None  # on disk; for a model not pulled yet, to download
     licence: str | None
@@ -35,11 +37,22 @@ class ModelEntry:
     folder: Path | None
     packed_bytes: int = 0
     """On disk, of weights packed for the native library."""
+    file: Path | None = None
+    """The GGUF file of a model that is read in place."""
+    type: str | None = None
+    """Of the weights, as the file's name or its store tells it."""
+    problem: str | None = None
+    """Why the model cannot be used."""
 
 
 def list_models() -> list[ModelEntry]:
-    """The built-in models, the GGUF files converted so far, the hub's models, and other folders with packed weights."""
-    entries = [*map(_built_in, BUILTINS.values()), *_converted(), *_from_hub()]
+    """The built-in models, those of other programs' stores, GGUF files used before, and folders with packed weights.
+
+    What is damaged has a ``problem``.
+    """
+    found = [_found(model) for model in find_models()]
+    files = {str(entry.file) for entry in found}
+    entries = [*map(_built_in, BUILTINS.values()), *(each for each in _converted() if each.name not in files), *found]
     known = {entry.folder.resolve() for entry in entries if entry.folder is not None}
     entries += [
         ModelEntry(str(folder), "folder", _parameters_of(folder), None, None, True, folder)
@@ -132,25 +145,23 @@ def _converted() -> list[ModelEntry]:
         source = read_source(folder)
         if source is not None:
             name = str(source.get("path"))
-            entries.append(ModelEntry(name, "gguf", _parameters_of(folder), _size_of(folder), None, True, folder))
+            size, file = _size_of(folder), Path(name)
+            entries.append(ModelEntry(name, "gguf", _parameters_of(folder), size, None, True, folder, file=file))
     return entries
 
 
-def _from_hub() -> list[ModelEntry]:
-    from huggingface_hub import CacheNotFound, scan_cache_dir
-
-    try:
-        repos = scan_cache_dir().repos
-    except CacheNotFound:
-        return []
-    entries = []
-    for repo in sorted(repos, key=lambda repo: repo.repo_id):
-        newest = max(repo.revisions, key=lambda revision: revision.last_modified, default=None)
-        if repo.repo_type != "model" or newest is None or not any(newest.snapshot_path.glob("*.safetensors")):
-            continue
-        parameters = _parameters_of(newest.snapshot_path)
-        entries.append(ModelEntry(repo.repo_id, "hub", parameters, repo.size_on_disk, None, True, newest.snapshot_path))
-    return entries
+def _found(model: FoundModel) -> ModelEntry:
+    """The entry of a model in a store, with the folder that was made of it, if it was used before."""
+    if model.file is None:
+        folder = None if model.problem else Path(model.aliases[0])
+        parameters = None if folder is None else _parameters_of(folder)
+        return ModelEntry(model.name, model.store, parameters, model.bytes, None, True, folder, problem=model.problem)
+    file = real_place(model.file)
+    folder = gguf_folder(file)
+    made = folder if folder.is_dir() else None
+    return ModelEntry(
+        model.name, model.store, None, model.bytes, None, True, made, file=file, type=model.type, problem=model.problem
+    )
 
 
 def _size_of(folder: Path) -> int:

@@ -10,9 +10,9 @@ from outrider.errors import InvalidRequestError, ModelNotFoundError
 from outrider.utils.json_files import shown
 from outrider.utils.user_cache import cache_root, locked
 from outrider.weights.hub.builtin import BUILTINS, folder_of
-from outrider.weights.hub.catalog import gguf_folder, lone_gguf, real_place
-from outrider.weights.hub.downloads import parse_hub_ref
+from outrider.weights.hub.catalog import found_model, gguf_folder, lone_gguf, real_place
 from outrider.weights.hub.manifest import read_source
+from outrider.weights.hub.refs import parse_hub_ref
 from outrider.weights.packed import delete_folder, delete_packed, packed_folder, packed_models
 
 
@@ -28,7 +28,8 @@ class Removed:
 def remove(ref: str) -> Removed:
     """Delete a model from the caches: a built-in one with its trained drafts, a converted ``.gguf`` file, or a hub id.
 
-    A ``.gguf`` file itself stays, and so does every folder outside the caches. Their packed weights go.
+    A ``.gguf`` file itself stays, and so does every folder outside the caches, other programs' stores among
+    them. Their packed weights go.
 
     Raises:
         InvalidRequestError: ``ref`` is a folder of the user's own, of which nothing is packed.
@@ -45,6 +46,10 @@ def remove(ref: str) -> Removed:
         return Removed(ref, packed_folder(path), delete_packed(path))
     elif ref and path.is_dir() and cache_root() not in path.resolve().parents:
         raise InvalidRequestError(f"{ref} is a folder of your own, which no cache holds: delete it yourself")
+    elif (found := found_model(ref, hub=False)) is not None and found.file is not None:
+        folder = gguf_folder(real_place(found.file))
+        if not folder.is_dir():
+            raise ModelNotFoundError(f"nothing was made of {shown(ref)}: remove it in the program that keeps it")
     else:
         return _from_hub(ref)
     with locked(folder.name):

@@ -1,0 +1,1 @@
+"""Models in the stores of other programs. They are read in place, and nothing there is changed."""
