@@ -33,6 +33,10 @@ class TorchPool(Pool):
         return torch.tensor(rows, dtype=torch.int64, device=self.k[0].device)
 
     def write(self, layer: int, rows: Rows, k: Any, v: Any) -> None:
+        if self.value_dim:
+            assert not self.k_scales
+            self.k[layer][rows] = k
+            return
         for held, scales, x in ((self.k, self.k_scales, k), (self.v, self.v_scales, v)):
             if scales:
                 held[layer][rows], scales[layer][rows] = _quantise(x)
@@ -40,6 +44,9 @@ class TorchPool(Pool):
                 held[layer][rows] = x
 
     def read(self, layer: int, rows: Rows) -> tuple[Tensor, Tensor]:
+        if self.value_dim:
+            k = _rows(self.k[layer], rows)
+            return k, k[..., : self.value_dim]
         k, v = _rows(self.k[layer], rows), _rows(self.v[layer], rows)
         if not self.k_scales:
             return k, v

@@ -34,8 +34,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(
     scope="module",
-    params=[{"kv_cache": "contiguous"}, {"kv_cache": "paged", "kv_tokens": 288}, {"kv_cache_dtype": "int8"}],
-    ids=["contiguous", "paged", "int8"],
+    params=[
+        pytest.param({"kv_cache": "contiguous"}, id="contiguous"),
+        pytest.param({"kv_cache": "paged", "kv_tokens": 288}, id="paged"),
+        pytest.param({"kv_cache_dtype": "int8"}, id="int8"),
+        pytest.param({"implementation": "torch"}, id="torch", marks=pytest.mark.slow),
+    ],
 )
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
     """The paged cache is too small for a batch of long requests: some are preempted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 import torch
 
 from outrider.cache import CacheSpec
-from outrider.errors import ConfigError, ModelFormatError
+from outrider.config.engine import Implementation
+from outrider.errors import ModelFormatError
 from outrider.models.factory import make_model
 from outrider.native.library import library
 from outrider.native.stored import StoredTensor
@@ -79,10 +81,12 @@ def test_both_formats_give_the_logits_of_transformers(family: str, tmp_path: Pat
     own = save(theirs, tmp_path)
     write_gguf(tmp_path / "m.gguf", family, converted(own))
     write_gguf(tmp_path / "older.gguf", family, converted(own, older=True))
-    for checkpoint in (open_checkpoint(tmp_path), open_gguf(tmp_path / "m.gguf"), open_gguf(tmp_path / "older.gguf")):
+    files = (open_checkpoint(tmp_path), open_gguf(tmp_path / "m.gguf"), open_gguf(tmp_path / "older.gguf"))
+    kinds: tuple[Implementation, ...] = ("native", "torch")
+    for checkpoint, implementation in itertools.product(files, kinds):
         latent = open_checkpoint(tmp_path).config.latent  # whose epsilon is transformers'
         config = replace(checkpoint.config, latent=latent)
-        model = make_model(config, checkpoint.stored, dtype="float32", implementation="native")
+        model = make_model(config, checkpoint.stored, dtype="float32", implementation=implementation)
         cache = model.new_cache(CacheSpec(max_seq_len=128))
         slot = cache.allocate()
         parts = [small_models.feed(model, cache, (slot, part))[0] for part in (tokens[:37], tokens[37:38], tokens[38:])]
@@ -195,10 +199,3 @@ def test_without_its_factors_on_queries_a_file_has_the_context_where_they_are_on
     write_gguf(tmp_path / "m.gguf", "mistral4", tensors, dict.fromkeys(_FACTORS))
     config = open_gguf(tmp_path / "m.gguf").config
     assert (config.max_seq_len, config.query_temperature) == (32, None)
-
-
-def test_torch_refuses_what_it_does_not_compute(tmp_path: Path) -> None:
-    save(build("deepseek_v2"), tmp_path)
-    checkpoint = open_checkpoint(tmp_path)
-    with pytest.raises(ConfigError, match="attention on latents, which only the native library computes"):
-        make_model(checkpoint.config, checkpoint.stored, implementation="torch")

@@ -65,6 +65,7 @@ class TorchMtp:
             layers=c.num_layers,
             kv_heads=c.num_kv_heads,
             head_dim=c.head_dim,
+            value_dim=c.value_dim,
             dtype=target.dtype,
             device=target.device,
         )

@@ -12,6 +12,7 @@ from outrider.cache.protocol import KVCache
 from outrider.models.clamped import ClampedSwiGLU
 from outrider_torch.kernels.attention.attention import AttentionPlan, attend
 from outrider_torch.kernels.attention.tree_tiles import TILE
+from outrider_torch.kernels.latent import LatentWeights, latent_rows, latent_values
 from outrider_torch.kernels.linear import TorchLinear
 from outrider_torch.kernels.mlp import ExpertWeights, MLPWeights, activation, dense, mixture
 from outrider_torch.kernels.norm import Norm, RMSNorm
@@ -53,7 +54,7 @@ class LayerWeights:
 
     index: int  # among the layers with attention, or among the recurrent ones
     attention_norm: Norm | None
-    qkv: TorchLinear  # d -> (heads + 2 kv_heads) * head_dim, with gates heads more; or a recurrent layer's projections
+    qkv: TorchLinear  # d -> (heads + 2 kv_heads) * head_dim, with gates heads more; or other first projections
     q_norm: RMSNorm | None  # per head
     k_norm: RMSNorm | None
     out: TorchLinear
@@ -67,6 +68,7 @@ class LayerWeights:
     mlp_output_norm: Norm | None = None
     sinks: Tensor | None = None  # [heads]: scores in the softmax without a value
     recurrent: RecurrentWeights | None = None  # in place of attention
+    latent: LatentWeights | None = None
 
 
 LayerForward = Callable[[LayerWeights, Tensor, Tensor | None], tuple[Tensor, Tensor]]
@@ -132,7 +134,11 @@ class DecoderLayers:
                 assert cache.states is not None
                 return recurrent(layer.recurrent, states, cache.states, layer.index, qkv).to(qkv.dtype)
             plan = plans[layer.kind]
-            q, k, v = self.split(layer, qkv, rotations[layer.kind])
+            if layer.latent is not None:
+                q, k = latent_rows(layer.latent, qkv, rotations[layer.kind], self._of.heads)
+                v = k
+            else:
+                q, k, v = self.split(layer, qkv, rotations[layer.kind])
             if query_scales is not None:
                 q = q * query_scales
             for span, row in plan.spans:
@@ -140,6 +146,8 @@ class DecoderLayers:
                 cache.write(layer.index, span.slot, span.start, k[rows], v[rows])
             scale, cap = self._of.attention_scale, self._of.attention_cap
             out = attend(q, cache, layer.index, plan, scale, cap, layer.sinks)
+            if layer.latent is not None:
+                return latent_values(layer.latent, out)
             return out * self._gates(qkv) if self._of.gated_attention else out
 
         return self.with_attention(attention)

@@ -32,15 +32,15 @@ class Decoder:
         self.rotations = [
             None if kind.rope is None else self._rotation_table(*kind.rope).to(device) for kind in self._kinds
         ]
-        """complex64 [positions, 1, head_dim / 2] of each kind of layer with attention; None: nothing is rotated."""
+        """complex64 [positions, 1, rotated / 2] of each kind of layer with attention; None: nothing is rotated."""
         temperature = config.query_temperature
         factors = None if temperature is None else torch.from_numpy(temperature.factors(config.max_seq_len))
         self._query_scales = None if factors is None else factors.to(device, dtype)[:, None, None]
 
     def _rotation_table(self, theta: float, scaling: Mapping[str, Any]) -> Tensor:
         c = self._config
-        inverse = inverse_frequencies(c.head_dim, theta, scaling, c.rotary_dim)
-        return rotations(inverse, c.max_seq_len, magnitudes(c.head_dim, scaling, c.rotary_dim))
+        inverse = inverse_frequencies(c.rope_dim, theta, scaling, c.rotary_dim)
+        return rotations(inverse, c.max_seq_len, magnitudes(c.rope_dim, scaling, c.rotary_dim))
 
     def over(self, spans: Sequence[Span], positions: Sequence[int], cache: KVCache) -> tuple[int, LayerForward]:
         """A function that computes layers over packed rows, and the number of rows to pad its input to."""

@@ -30,10 +30,9 @@ def make_torch_model(
     why: str,
 ) -> LlamaModel:
     """As ``make_model``. ``why``: the reason why the native library does not run the model."""
-    if config.latent is not None or config.gemma4 is not None:
-        layers = "heads by layer" if config.latent is None else "attention on latents"
+    if config.gemma4 is not None:
         raise ConfigError(
-            f"{config.family} has {layers}, which only the native library computes, {why}: use the CPU, or "
+            f"{config.family} has heads by layer, which only the native library computes, {why}: use the CPU, or "
             "implementation='transformers'"
         )
     device = torch.device(device)

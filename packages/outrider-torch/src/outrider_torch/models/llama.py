@@ -66,6 +66,7 @@ class LlamaModel:
             layers=len(c.attention_layers),
             kv_heads=c.num_kv_heads,
             head_dim=c.head_dim,
+            value_dim=c.value_dim,
             dtype=self.dtype,
             device=self.device,
             states=c.states,

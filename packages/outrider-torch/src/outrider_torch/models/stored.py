@@ -45,6 +45,8 @@ class StoredTensors(Mapping[str, Tensor]):
             raise ModelFormatError(f"{stored.file} is damaged: tensor {name} holds NaN or infinity; download it again")
         if stored.order is not None:
             values = values[torch.from_numpy(stored.order)]
+        if stored.swapped:
+            values = values.unflatten(0, (stored.swapped, -1)).transpose(1, 2).flatten(0, 1)
         return values.float() + stored.plus if stored.plus else values
 
     def _dequantised(self, name: str, stored: StoredTensor) -> Tensor:

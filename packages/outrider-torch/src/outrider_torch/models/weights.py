@@ -10,8 +10,9 @@ from torch import Tensor
 
 from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import kind_of
+from outrider_torch.kernels.latent import LatentWeights
 from outrider_torch.kernels.layers import Dimensions, LayerWeights
-from outrider_torch.kernels.linear import TorchLinear
+from outrider_torch.kernels.linear import HeadLinear, TorchLinear
 from outrider_torch.kernels.mlp import ExpertWeights, MLPWeights
 from outrider_torch.kernels.native_tensors import as_tensors
 from outrider_torch.kernels.norm import LayerNorm, Norm, RMSNorm
@@ -55,7 +56,8 @@ class TorchWeights:
     def layer(self, i: int) -> LayerWeights:
         c, name = self._config, f"model.layers.{i}."
         state, attention = c.is_recurrent(i), name + "self_attn."
-        own = self._recurrent(name + "linear_attn.") if state else self._attention(attention)
+        mix = self._attention if c.latent is None else self._latent
+        own = self._recurrent(name + "linear_attn.") if state else mix(attention)
         return LayerWeights(
             index=sum(c.is_recurrent(other) == state for other in range(i)),
             attention_norm=None if c.norms == "after" else self.norm(name + "input_layernorm"),
@@ -82,6 +84,38 @@ class TorchWeights:
             "rotated_qk_norm": c.rotated_qk_norm,
             "sinks": self.get(name + "sinks").clone() if c.attention_sinks else None,
         }
+
+    def _latent(self, name: str) -> dict[str, Any]:
+        c, of = self._config, self._config.latent
+        assert of is not None
+        first, inputs = ("q_a_proj", None) if of.query_rank else ("q_proj", c.num_heads)
+
+        def rows(part: str, kind: str, heads: int | None, before: int) -> Tensor:
+            """A projection whose heads have rotary pairs behind ``before`` rows; heads None: it has none."""
+            if kind == "bias" and f"{name}{part}.bias" not in self._tensors:  # one of two has biases
+                return torch.zeros(c.num_heads * of.query_dim, device=self._device, dtype=self._dtype)
+            given = self.get(f"{name}{part}.{kind}")
+            if heads is None:
+                return given
+            split = given.unflatten(0, (heads, -1))
+            pairs = pair_rows(split[:, before:].flatten(0, 1), heads).unflatten(0, (heads, -1))
+            return torch.cat([split[:, :before], pairs], dim=1).flatten(0, 1)
+
+        def both(kind: str) -> Tensor:
+            latents = rows("kv_a_proj_with_mqa", kind, 1, of.rank)
+            return torch.cat([rows(first, kind, inputs, of.plain), latents])
+
+        biased = f"{name}kv_a_proj_with_mqa.bias" in self._tensors
+        weights = LatentWeights(
+            of=of,
+            norm=RMSNorm(self.get(f"{name}kv_a_layernorm.weight").clone(), of.eps),
+            k_b=HeadLinear(self.get(f"{name}k_b_proj.weight").unflatten(0, (c.num_heads, -1))),
+            v_b=HeadLinear(self.get(f"{name}v_b_proj.weight").unflatten(0, (c.num_heads, -1))),
+            query_norm=RMSNorm(self.get(f"{name}q_a_layernorm.weight").clone(), of.eps) if of.query_rank else None,
+            q_b=TorchLinear(rows("q_b_proj", "weight", c.num_heads, of.plain), None) if of.query_rank else None,
+        )
+        qkv = TorchLinear(both("weight"), both("bias") if biased else None)
+        return {"qkv": qkv, "q_norm": None, "k_norm": None, "out": self._linear(name + "o_proj"), "latent": weights}
 
     def _gated(self, name: str) -> TorchLinear:
         """Queries, keys, values and gates, of projections whose rows are query and gate of each head."""

@@ -178,6 +178,8 @@ def attend(
 ) -> Tensor:
     """Attention of q: [T, heads, head_dim] over each piece's cache rows -> [T, heads * head_dim].
 
+    Where keys begin with the values, whole keys are attended to: a head's first numbers are those of its values.
+
     Args:
         scale: of scores; None: 1 / sqrt(head_dim).
         cap: scores become cap * tanh(score / cap).
@@ -191,6 +193,7 @@ def attend(
 def keys_of(cache: Keys, layer: int, piece: AttentionPiece) -> tuple[Tensor, Tensor]:
     """Keys and values [tiles or 1, kv_heads, keys, head_dim] in the order of their positions."""
     k, v = cache.read(layer, piece.slot, piece.reach)
+    v = v if v.shape == k.shape else k
     if piece.order is None:
         rows, kv_heads, d = k.shape
         shape, strides = (1, kv_heads, rows, d), (0, d, kv_heads * d, 1)  # transposed in one step: a frequent call

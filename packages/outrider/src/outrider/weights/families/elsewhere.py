@@ -35,7 +35,7 @@ TEXT_PARTS: Mapping[str, str] = {
 }
 """Models of text and images of which this distribution computes the text: ``model_type`` of the whole and the part."""
 
-NATIVE_ONLY = frozenset(("gemma4_text", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4"))
+NATIVE_ONLY = frozenset(("gemma4_text",))
 """Families of ours that only the native library computes; without it, transformers' code does."""
 
 
