@@ -43,7 +43,7 @@ from outrider.models.config import Recurrence
 from outrider.models.factory import make_model
 from outrider.verify.arrays import host
 from outrider.verify.draft import Draft
-from tests.hybrid.reference import random_weights, tiny_config
+from tests.hybrid.reference import draft_head, random_weights, tiny_config
 from tests.small_engines import Scripted, engine, request, run
 
 RECURRENCES: dict[Recurrence, dict[str, Any]] = {
@@ -228,7 +228,7 @@ def native(dtype: DTypeName, kind: Recurrence = "delta", implementation: Impleme
     config = tiny_config(mtp_layers=1, max_seq_len=128)
     assert config.recurrent is not None
     config = replace(config, recurrent=replace(config.recurrent, **RECURRENCES[kind]))
-    weights = random_weights(config) | _head_weights()
+    weights = random_weights(config) | draft_head(tiny_config(), 3)
     weights["lm_head.weight"] *= 3  # as sure of itself as a trained model is
     target = make_model(config, weights, dtype=dtype, implementation=implementation)
     other, plain = random_weights(config, 9), replace(config, mtp_layers=0)
@@ -247,18 +247,6 @@ def native(dtype: DTypeName, kind: Recurrence = "delta", implementation: Impleme
 
     beginning = [(7 * i * i + 3 * i + 5) % 70 for i in range(30)]
     return Traffic(target, draft, beginning, end=69, settings=NATIVE, more=more)
-
-
-def _head_weights() -> dict[str, Any]:
-    config, rng = tiny_config(num_layers=1, recurrent=None), np.random.default_rng(5)
-    d, layer = config.hidden_size, random_weights(config, 3)
-    found: dict[str, Any] = {
-        f"mtp.{k.removeprefix('model.')}": w for k, w in layer.items() if k.startswith("model.layers.")
-    }
-    found["mtp.fc.weight"] = (rng.standard_normal((d, 2 * d)) * (2 * d) ** -0.5).astype(np.float32)
-    for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
-        found[f"mtp.{name}.weight"] = (1 + 0.1 * rng.standard_normal(d)).astype(np.float32)
-    return found
 
 
 def main() -> None:

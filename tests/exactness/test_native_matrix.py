@@ -1,4 +1,5 @@
-"""Every draft source with every verifier and sampling option, on a Llama in each precision of the native library.
+"""Every draft source with every verifier and sampling option, on a Llama in each precision of the native library, and
+on a hybrid with its draft head.
 
 ``test_matrix`` has the same on a model that is a table, with distributions. This has tokens and log-probabilities, to
 the bit, in the precisions that users run: rows have to come out the same in any company, and keys and values in floats
@@ -29,6 +30,7 @@ from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from outrider.native.library import library
 from tests import small_models
+from tests.hybrid.reference import draft_head, random_weights, tiny_config
 from tests.small_engines import engine, request, run
 from tests.tokenizer.letters import alphabet, letters
 from tests.torch_drafters.heads import random_head
@@ -41,6 +43,10 @@ PRECISIONS: dict[str, tuple[Any, Any]] = {
     f"{dtype}{', 8-bit cache' * (kv == 'int8')}": (dtype, kv)
     for dtype, kv in itertools.product(("q4_1", "q8_0", "bfloat16"), ("auto", "int8"))
 }
+HYBRID = "hybrid, "
+"""Begins the names of a hybrid's precisions."""
+NO_HYBRID = ("layer_skip", "layer_skip, tree", "model, tree", "model, dynamic tree")
+"""Sources that recurrent layers do not allow."""
 OTHER_TARGETS = ("grammar", "assistant")
 """Sources that need a structured output, or a target of their family: they have tests with one."""
 SOURCES: dict[str, dict[str, Any]] = {
@@ -74,6 +80,14 @@ PROMPT = [*small_models.ids(15), *small_models.ids(15)]
 CONFIG = small_models.config(tie_embeddings=False, max_seq_len=ROOM, mtp_layers=1)
 WEIGHTS = small_models.tensors(replace(CONFIG, mtp_layers=0)) | small_models.draft_head(CONFIG)
 WEIGHTS["lm_head.weight"] *= 3  # as sure of itself as a trained model is
+RECURRENT = tiny_config(vocab_size=CONFIG.vocab_size, max_seq_len=ROOM, mtp_layers=1)
+
+
+def recurrent_weights(seed: int) -> dict[str, Any]:
+    """A hybrid, with a draft head."""
+    found = random_weights(RECURRENT, seed) | draft_head(RECURRENT, seed + 5)
+    return found | {"lm_head.weight": 3 * found["lm_head.weight"]}
+
 
 Result = tuple[list[int], list[Any]]
 """Tokens, and the log-probabilities at each."""
@@ -81,13 +95,18 @@ Result = tuple[list[int], list[Any]]
 
 @cache
 def target(precision: str) -> LoadedModel:
-    dtype, kv = PRECISIONS[precision]
+    dtype, kv = PRECISIONS[precision.removeprefix(HYBRID)]
+    if precision.startswith(HYBRID):
+        return make_model(RECURRENT, recurrent_weights(0), dtype=dtype, kv_cache_dtype=kv)
     return make_model(CONFIG, WEIGHTS, dtype=dtype, kv_cache_dtype=kv)
 
 
 @cache
-def near(share: float) -> LoadedModel:
+def near(share: float, hybrid: bool) -> LoadedModel:
     """The target's weights with some noise: it agrees often enough, and not always."""
+    if hybrid:
+        own, noise = recurrent_weights(0), recurrent_weights(9)
+        return make_model(RECURRENT, {name: (1 - share) * w + share * noise[name] for name, w in own.items()})
     other = small_models.tensors(replace(CONFIG, mtp_layers=0), seed=9) | small_models.draft_head(CONFIG, seed=9)
     return make_model(CONFIG, {name: (1 - share) * w + share * other[name] for name, w in WEIGHTS.items()})
 
@@ -105,15 +124,14 @@ def own_head(model: LoadedModel) -> MtpHead:
 
 
 def serving(precision: str) -> Engine:
-    model = target(precision)
-
+    model, hybrid = target(precision), precision.startswith(HYBRID)
     tokens = letters(alphabet(CONFIG.vocab_size))
 
     def more(kv_cache: KVCache) -> dict[str, Drafter]:
         context = DrafterContext(
             vocab_size=CONFIG.vocab_size,
             cache=CacheSpec(slots=SLOTS, max_seq_len=ROOM),
-            draft_models=(near(0.08), near(0.15)),
+            draft_models=(near(0.08, hybrid), near(0.15, hybrid)),
             heads={name: head(name) for name, record in RECORDS.items() if record.head_kinds}
             | {"mtp": own_head(model)},
             target=model,
@@ -124,7 +142,7 @@ def serving(precision: str) -> Engine:
         return {
             name: DrafterRegistry(context)[name]
             for name, record in RECORDS.items()
-            if record.builder is not None and name != "assistant"
+            if record.builder is not None and name != "assistant" and not (hybrid and name in NO_HYBRID)
         }
 
     return engine(model, slots=SLOTS, more=more, max_batched_tokens=64)
@@ -172,7 +190,9 @@ def cells_of(source: str) -> list[tuple[str, str, bool, Any]]:
 
 
 CELLS = list(itertools.product(PRECISIONS, SOURCES))
+CELLS += [(HYBRID + precision, source) for precision, source in CELLS if source not in NO_HYBRID]
 FAST = list(zip(PRECISIONS, ("layer_skip", "model, tree", "suffix", "eagle", "recycling", "lookahead"), strict=True))
+FAST += [(f"{HYBRID}q8_0", "suffix, mtp"), (f"{HYBRID}bfloat16, 8-bit cache", "pass")]
 
 
 @pytest.mark.parametrize(("precision", "source"), FAST)
@@ -188,7 +208,11 @@ def test_tokens_are_those_of_plain_decoding_in_every_cell(precision: str, source
 
 
 @pytest.mark.parametrize(
-    "precision", [p if p == "q4_1" else pytest.param(p, marks=pytest.mark.slow) for p in PRECISIONS]
+    "precision",
+    [
+        p if p in ("q4_1", f"{HYBRID}q4_1") else pytest.param(p, marks=pytest.mark.slow)
+        for p in (*PRECISIONS, *(HYBRID + precision for precision in PRECISIONS))
+    ],
 )
 def test_a_sampler_that_is_wrong_is_caught(precision: str) -> None:
     """A control: what keeps neither tokens nor distribution is found, wherever the tokens come from."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,17 @@ def random_weights(config: ModelConfig, seed: int = 0) -> dict[str, NDArray[np.f
     for name in [n for n in made if n.endswith("linear_attn.decay")]:
         made[name] = -np.exp(made[name])
     return made
+
+
+def draft_head(config: ModelConfig, seed: int) -> dict[str, NDArray[np.float32]]:
+    """The weights of a draft head for the model, by their names in files."""
+    rng, d = np.random.default_rng(seed + 2), config.hidden_size
+    layer = random_weights(replace(config, num_layers=1, recurrent=None, mtp_layers=0), seed)
+    found = {f"mtp.{name.removeprefix('model.')}": w for name, w in layer.items() if ".layers." in name}
+    found["mtp.fc.weight"] = (rng.standard_normal((d, 2 * d)) * (2 * d) ** -0.5).astype(np.float32)
+    for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
+        found[f"mtp.{name}.weight"] = (1 + 0.1 * rng.standard_normal(d)).astype(np.float32)
+    return found
 
 
 def _put_layer(put: Any, c: ModelConfig, name: str, i: int) -> None:

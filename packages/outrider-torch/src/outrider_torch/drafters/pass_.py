@@ -57,11 +57,17 @@ class PassDrafter(Drafter):
             for request, budget in zip(requests, budgets, strict=True)
             if budget > 0 and request.slot is not None and request.num_computed_tokens == len(request.tokens) - 1
         ]  # fmt: skip
-        if pending:
-            room = min(self._cache.length(s.slot) - s.request.num_computed_tokens for s in pending)
+        room = min(map(self._room, pending), default=0)
+        if room > 0:
             deepest = min(most, room, max(each.request.depth_limit for each in pending))
             grow_parallel(pending, self._run(pending, deepest))
         return drafts_of(pending, requests, "pass")
+
+    def _room(self, each: PendingDraft) -> int:
+        """The rows that can be run for a draft and dropped."""
+        start, states = each.request.num_computed_tokens, self._cache.states
+        room = self._cache.length(each.slot) - start
+        return room if states is None else min(room, states.pending - (start - states.settled(each.slot)))
 
     def _run(self, pending: Sequence[PendingDraft], depths: int) -> Tensor:
         """Logits [depths, requests, vocab]."""
@@ -71,7 +77,7 @@ class PassDrafter(Drafter):
         inputs = torch.cat([last[:, None], ahead], dim=1)  # [requests, depths, d]
         ids = [r.tokens[-1] for r in requests for _ in range(depths)]
         positions = [r.num_computed_tokens + depth for r in requests for depth in range(depths)]
-        spans = tuple(Span(s.slot, s.request.num_computed_tokens, depths) for s in pending)
+        spans = tuple(Span(s.slot, s.request.num_computed_tokens, depths, kept=-1) for s in pending)
         batch = ForwardBatch(ids, positions, spans, None, inputs=inputs.flatten(0, 1))
         logits = self._target.forward(batch, self._cache).logits
         found: Tensor = logits.view(len(requests), depths, -1).transpose(0, 1)
