@@ -53,7 +53,7 @@ class ContiguousCache:
             ) from error
         self._blocks = rows // ROW_BLOCK  # blocks of a slot
         self._slots = slots
-        self._prefix_reuse, self._usable = spec.prefix_reuse, usable
+        self.prefix_reuse, self._usable = spec.prefix_reuse, usable
         self._free = list(range(slots))  # longest unused first
         self._lengths: dict[int, int] = {}
         self.attachments: dict[int, object] = {}
@@ -95,7 +95,7 @@ class ContiguousCache:
 
         Not ``but``, unless there is no other.
         """
-        if not self._prefix_reuse:
+        if not self.prefix_reuse:
             return self._free[-1]
         others = [slot for slot in self._free if slot != but] or self._free
         return next((slot for slot in others if slot not in self._verified), others[0])
@@ -110,7 +110,7 @@ class ContiguousCache:
         return self._usable(tokens, salt, common)
 
     def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
-        if self._prefix_reuse:
+        if self.prefix_reuse:
             self._verified[slot] = (salt, list(tokens))
 
     def held_digests(self) -> list[Digest]:

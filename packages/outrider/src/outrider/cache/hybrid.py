@@ -28,6 +28,10 @@ class HybridCache:
         return self.rows.max_seq_len
 
     @property
+    def prefix_reuse(self) -> bool:
+        return self.rows.prefix_reuse
+
+    @property
     def pool(self) -> Pool:
         return self.rows.pool
 

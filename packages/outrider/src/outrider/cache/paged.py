@@ -40,7 +40,7 @@ class PagedCache:
             ) from error
         self._pool = BlockPool(blocks)
         self._slots = slots
-        self._prefix_reuse = spec.prefix_reuse
+        self.prefix_reuse = spec.prefix_reuse
         self._tables: dict[int, list[int]] = {}
         self._lengths: dict[int, int] = {}
         self.attachments: dict[int, object] = {}
@@ -54,7 +54,7 @@ class PagedCache:
             raise CapacityError(f"all {self._slots} cache slots are taken: free one, or make the cache larger")
         slot, self._next = self._next, self._next + 1
         table: list[int] = []
-        if self._prefix_reuse:
+        if self.prefix_reuse:
             for digest in chain_digests(tokens[:-1], self.block_size, salt):
                 block = self._pool.find(digest)
                 if block is None:
@@ -112,7 +112,7 @@ class PagedCache:
     def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
         """Offer the slot's full blocks of verified ``tokens`` (its first rows) for reuse."""
         full = min(len(tokens), self._lengths[slot]) // self.block_size
-        if self._prefix_reuse and full > self._published[slot]:
+        if self.prefix_reuse and full > self._published[slot]:
             digests = chain_digests(tokens[: full * self.block_size], self.block_size, salt)
             for block, digest in zip(self._tables[slot], digests, strict=False):
                 self._pool.publish(block, digest)

@@ -40,6 +40,11 @@ class KVCache(Protocol):
         """Rows that one sequence can have."""
         ...
 
+    @property
+    def prefix_reuse(self) -> bool:
+        """Whether sequences share the rows of their prefixes."""
+        ...
+
     def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
         """Take a slot for a sequence that begins with ``tokens``.
 

@@ -51,6 +51,16 @@ class RequestView(Protocol):
         ...
 
     @property
+    def prefix_keys(self) -> Sequence[int]:
+        """The tokens as keys of cached rows: equal keys and ``prefix_salt`` mean equal rows."""
+        ...
+
+    @property
+    def prefix_salt(self) -> str:
+        """Its domain and its input: requests with another one share no rows."""
+        ...
+
+    @property
     def tenant(self) -> str:
         """The tenant whose share of memory holds data learned from this request."""
         ...

@@ -58,7 +58,10 @@ class Sampling(DecodeMethod):
             parts.memory.keep(request, scheduled.num_tokens)
         else:
             emitted = self._emit(scheduled, decision)
-        self._forward_features(scheduled, output, () if decision is None else decision.verdict.path)
+        path: Sequence[int] = ()
+        if decision is not None:  # of the path, the rows that stay: a request may end on it
+            path = decision.verdict.path[: max(0, request.num_computed_tokens - len(request.tokens) + len(emitted))]
+        self._forward_features(scheduled, output, path)
         return emitted
 
     def _emit(self, scheduled: ScheduledRequest, decision: Decision) -> list[StepOutput]:
@@ -75,7 +78,7 @@ class Sampling(DecodeMethod):
     def _forward_features(self, scheduled: ScheduledRequest, output: TargetOutput, path: Sequence[int]) -> None:
         """Pass the features of committed, cached tokens to drafters that read features."""
         request, count = scheduled.request, scheduled.num_tokens
-        if output.features is None or request.finish_reason is not None:
+        if output.features is None:
             return
         kept = output.features[:count]
         if path:

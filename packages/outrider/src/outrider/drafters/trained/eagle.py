@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from outrider.drafters.api import Drafter
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.heads.config import HeadConfig
@@ -22,7 +20,7 @@ def build(context: DrafterContext) -> Drafter:
     if not isinstance(head, HeadWeights):
         made: Drafter = extension("backends", "torch", "a head on torch").build_eagle(context)
         return made
-    runner = NativeEagle(head, native_target(context.target), replace(context.cache, prefix_reuse=False))
+    runner = NativeEagle(head, native_target(context.target), context.cache)
     return EagleDrafter(runner, head.config, vocab_size=context.vocab_size)
 
 

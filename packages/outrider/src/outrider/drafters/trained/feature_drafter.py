@@ -10,12 +10,17 @@ from itertools import accumulate
 import numpy as np
 
 from outrider.cache import KVCache
+from outrider.cache.paged import PagedCache
+from outrider.cache.tails import PrefixTails
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.draft_cache import PREFILL_CHUNK
 from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.trained.runner import HeadRunner
 from outrider.models.batch import Span
-from outrider.verify.arrays import Array, copied, joined
+from outrider.verify.arrays import Array, copied, host, joined
+
+SHARED = 16
+"""Rows that are shared together."""
 
 
 @dataclass(eq=False)
@@ -28,7 +33,9 @@ class FeatureSequence:
         waiting      features that the layers have not read yet
     """
 
+    request: RequestView
     slot: int
+    shared: int  # rows that other sequences can find
     positions: list[int] = field(default_factory=list)  # ascending, with gaps: a prefix cache's tokens have no features
     waiting: list[tuple[range, Array]] = field(default_factory=list)  # positions, float [n, width]
     end: int = 0  # the position after the last feature
@@ -61,11 +68,61 @@ class FeatureSequence:
                 self.waiting.insert(0, (some[extra:], copied(features[extra:])))
             extra -= len(some)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the cache has a row for every position up to the last one."""
+        return not self.positions or self.positions[-1] == len(self.positions) - 1
+
     def forget(self, start: int) -> int:
         """Drop everything from position ``start`` on; returns the number of cache rows that stay."""
         del self.positions[bisect_left(self.positions, start) :]
         self.waiting = [(some[: start - some[0]], f[: start - some[0]]) for some, f in self.waiting if some[0] < start]
         return len(self.positions)
+
+
+class Prefixes:
+    """The rows of a draft cache that sequences share as they share the target's.
+
+    The row at position t depends on the tokens up to t + 1: its key is the token at t + 1, and the first one's is in
+    the salt.
+    """
+
+    def __init__(self, cache: KVCache) -> None:
+        self._cache = cache
+        self._tails = PrefixTails(cache) if isinstance(cache, PagedCache) and cache.prefix_reuse else None
+
+    def begin(self, request: RequestView, start: int) -> FeatureSequence:
+        """A sequence whose first features are those at ``start``, with the rows before it that are found."""
+        if not self._cache.prefix_reuse:
+            return FeatureSequence(request, self._cache.allocate(), 0)
+        keys, salt = _keys(request, len(request.tokens))
+        slot = self._cache.allocate([*keys, 0], salt)  # never the last one's row
+        if self._tails is not None:
+            self._tails.restore(slot, keys, salt)
+        held = min(start, self._cache.length(slot))
+        self._cache.truncate_to(slot, held)
+        return FeatureSequence(request, slot, held, positions=list(range(held)), end=held)
+
+    def share(self, sequence: FeatureSequence, more: int = SHARED) -> None:
+        """Let others find the sequence's rows if there are ``more`` than before."""
+        rows = len(sequence.positions)
+        if self._cache.prefix_reuse and rows >= sequence.shared + more and sequence.is_whole:
+            self._cache.publish_prefix(sequence.slot, *_keys(sequence.request, rows))
+            sequence.shared = rows
+
+    def end(self, sequence: FeatureSequence) -> None:
+        """Keep all rows of a sequence that ends, unless its numbers are not finite."""
+        if np.isfinite(host(sequence.outputs)).all():
+            self.share(sequence, more=1)
+            if self._tails is not None:
+                keys, salt = _keys(sequence.request, len(sequence.positions))
+                self._tails.save(sequence.slot, keys, salt)
+
+
+def _keys(request: RequestView, rows: int) -> tuple[Sequence[int], str]:
+    """The keys of the first rows, and their salt."""
+    keys = request.prefix_keys
+    return keys[1 : rows + 1], f"{keys[0]}\0{request.prefix_salt}"
 
 
 class FeatureDrafter(Drafter):
@@ -78,7 +135,9 @@ class FeatureDrafter(Drafter):
         """``reach``: the number of last rows that an output of the layers depends on, its own included; 0: all."""
         self.feature_layers, self._reach = feature_layers, reach
         self._runner, self._cache = runner, runner.cache
-        self._sequences: dict[str, FeatureSequence] = {}
+        self._requests: dict[str, RequestView] = {}
+        self._sequences: dict[str, FeatureSequence] = {}  # of the requests with features
+        self._prefixes = Prefixes(self._cache)
 
     @property
     def runner(self) -> HeadRunner:
@@ -91,17 +150,29 @@ class FeatureDrafter(Drafter):
 
     def start(self, request: RequestView) -> None:
         self.finish(request.id)
-        self._sequences[request.id] = FeatureSequence(self._cache.allocate())
+        self._requests[request.id] = request
 
     def finish(self, request_id: str) -> None:
-        sequence = self._sequences.pop(request_id, None)
-        if sequence is not None:
-            self._cache.free(sequence.slot)
+        self._requests.pop(request_id, None)
+        sequence = self._sequences.get(request_id)
+        if sequence is None:
+            return
+        try:
+            if self._cache.prefix_reuse and len(sequence.outputs) and sequence.is_whole:
+                self._run_waiting([sequence.request])
+                self._prefixes.end(sequence)
+        finally:
+            self._cache.free(self._sequences.pop(request_id).slot)
 
     def read(self, request: RequestView, start: int, features: Array) -> None:
+        if request.id not in self._sequences:
+            self._sequences[request.id] = self._prefixes.begin(self._requests[request.id], start)
         sequence = self._sequences[request.id]
         if start < sequence.end:  # the request is read again
             self._cache.truncate_to(sequence.slot, sequence.forget(start))
+        if 0 < start - sequence.end < SHARED:  # what sharing whole blocks loses: rows of tokens alone
+            missing = range(sequence.end, start)
+            sequence.waiting.append((missing, features[[0] * len(missing)] * 0))
         sequence.end = start + len(features)
         sequence.waiting.append((range(start, sequence.end), features))
         if self._reach:  # later rows do not depend on the features before these
@@ -112,7 +183,9 @@ class FeatureDrafter(Drafter):
         return {
             request.id: (request, budget)
             for request, budget in zip(requests, budgets, strict=True)
-            if budget > 0 and 0 < self._sequences[request.id].end == len(request.tokens) - 1
+            if budget > 0
+            and request.id in self._sequences
+            and self._sequences[request.id].end == len(request.tokens) - 1
         }
 
     def _run_waiting(self, requests: Sequence[RequestView], leave: int = 0) -> set[str]:
@@ -153,6 +226,7 @@ class FeatureDrafter(Drafter):
         out, logits = self._run(self._runner.fuse(joined(features)), tokens, positions, spans, last)
         for i, sequence in enumerate(fed):
             sequence.outputs, sequence.logits = copied(out[last[i] : last[i] + 1]), logits[i : i + 1]
+            self._prefixes.share(sequence)
         return True
 
     def _run(

@@ -92,6 +92,7 @@ class LevelDrafter(FeatureDrafter):
         tokens = [each.request.tokens[position + 1] for position in positions]
         sequence.outputs, sequence.logits = chain.run(host(features), tokens, positions, span, race, levels, found)
         self._cache.truncate_to(sequence.slot, len(sequence.positions))
+        self._prefixes.share(sequence)
         return True
 
     def _fits(self, each: PendingDraft, rows: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
@@ -23,7 +22,7 @@ def build(context: DrafterContext) -> Drafter:
         made: Drafter = extension("backends", "torch", "a draft head on torch").build_mtp(context)
         return made
     target = context.target
-    runner = NativeMtp(head, target, replace(context.cache, prefix_reuse=False))
+    runner = NativeMtp(head, target, context.cache)
     tokens = DraftTokens(target, head.lowest) if head.scores_part else None
     return MtpDrafter(runner, target.config.num_layers, tokens, vocab_size=context.vocab_size, learned=head.acceptance)
 
