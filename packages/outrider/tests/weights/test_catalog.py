@@ -256,6 +256,10 @@ class FakeHub:
         return str(folder)
 
 
+def _sibling(name: str) -> SimpleNamespace:
+    return SimpleNamespace(rfilename=name, size=9 if "Q4_K_M" in name else 8)
+
+
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
     fake = FakeHub(
@@ -264,7 +268,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
         "a/m-Q6_K.gguf", "m-Q6_K.gguf", "m-BF16-00001-of-00003.gguf",
     )  # fmt: skip
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fake.snapshot_download)
-    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda repo_id: list(fake.files))
+    info = SimpleNamespace(siblings=[_sibling(name) for name in fake.files])
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *_, **__: info)
     return fake
 
 

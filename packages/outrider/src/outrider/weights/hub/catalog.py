@@ -20,7 +20,7 @@ from outrider.weights.gguf.draft_head import HEADS, find_draft_head
 from outrider.weights.gguf.shards import first_shard, gguf_files, shard_name
 from outrider.weights.hub.builtin import BUILTINS, pull
 from outrider.weights.hub.checksums import large_file_digest, sha256_of
-from outrider.weights.hub.downloads import TOWERS, USUAL_TYPE, download, download_gguf
+from outrider.weights.hub.downloads import TOWERS, best_gguf, download, download_gguf
 from outrider.weights.hub.manifest import Digest, check_files, is_as_written, read_source, write_manifest
 from outrider.weights.hub.refs import HubRef, parse_hub_ref
 from outrider.weights.hub.stores.find import find_model, names_like
@@ -88,7 +88,8 @@ def file_of(ref: str) -> str:
 def _from_hub(hub: HubRef, *, progress: bool, verify: bool) -> Path:
     if hub.gguf is None:
         return _local_folder(download(hub.repo, progress=progress))
-    file = download_gguf(hub.repo, hub.gguf or USUAL_TYPE, progress=progress)
+    wanted = hub.gguf or best_gguf(hub.repo, progress=progress)
+    file = download_gguf(hub.repo, wanted, progress=progress)
     return _converted(real_place(file), progress=progress, verify=verify)
 
 

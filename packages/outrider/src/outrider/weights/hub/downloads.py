@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from outrider.errors import DownloadError, ModelFormatError, ModelNotFoundError
+from outrider.utils.memory import available_memory
 from outrider.weights.gguf.draft_head import HEADS
-from outrider.weights.gguf.shards import first_shard, shard_pattern
+from outrider.weights.gguf.shards import first_shard, gguf_files, shard_pattern
+from outrider.weights.hub.checksums import sha256_of
+from outrider.weights.hub.choose import choose
 
 # Never *.bin, *.pt (pickles) nor *.py (code); `original/` and `onnx/` hold the same weights once more.
 _WANTED = ("*.json", "*.jinja", "model*.safetensors")
 _UNWANTED = ("*/*",)
 TOWERS = "*mmproj*"  # GGUF files of vision towers, beside the model's
-USUAL_TYPE = "Q4_K_M"
-"""The type if none is named, as in Ollama and llama.cpp."""
+_SHA256 = re.compile(r"[0-9a-f]{64}")  # names of large files in the hub's cache
 
 
 def download(repo_id: str, *, progress: bool = False) -> Path:
@@ -28,7 +32,7 @@ def download(repo_id: str, *, progress: bool = False) -> Path:
     path = _snapshot(repo_id, _WANTED, _UNWANTED, progress=progress)
     if not any(path.glob("*.safetensors")):
         raise ModelFormatError(
-            f"{repo_id} has no model*.safetensors: name a GGUF file of its by the type, as in {repo_id}:{USUAL_TYPE}, "
+            f"{repo_id} has no model*.safetensors: name a GGUF file of its by the type, as in {repo_id}:Q4_K_M, "
             "or convert it to safetensors; pickles (*.bin, *.pt) are not fetched, because they can run code"
         )
     return path
@@ -57,7 +61,43 @@ def download_gguf(repo_id: str, wanted: str, *, progress: bool = False) -> Path:
         )
     if not models:
         raise ModelNotFoundError(f"{repo_id} has no GGUF file {wanted}: {_available_files(repo_id)}")
+    _check_arrived(gguf_files(models[0]))
     return models[0]
+
+
+def best_gguf(repo_id: str, *, progress: bool = False) -> str:
+    """The type, or the file, of the model of ``repo_id`` that is best for this machine's memory; ``progress``: say so.
+
+    Raises as ``download_gguf``.
+    """
+    from huggingface_hub import HfApi
+
+    with _explained(repo_id):
+        files = HfApi().model_info(repo_id, files_metadata=True).siblings or []
+    free = available_memory()
+    choice = choose(((file.rfilename, file.size or 0) for file in files), free)
+    if choice is None:
+        raise ModelNotFoundError(f"{repo_id} has no GGUF file of a model: use {repo_id.removesuffix('-GGUF')}")
+    if progress:
+        why = "the best that fits" if choice.fits else "the smallest, which may not fit"
+        print(
+            f"{repo_id}: taking {choice.type or choice.file}, {choice.bytes / 1e9:,.2f} GB, of {choice.among} models: "
+            f"{why} {free / 1e9:,.1f} GB of free memory (name another as {repo_id}:TYPE)",
+            file=sys.stderr,
+        )
+    return choice.name
+
+
+def _check_arrived(models: Sequence[Path]) -> None:
+    """Compare files that were fetched with the digests by which the hub names them.
+
+    Raises ``DownloadError``; the damaged file is then removed, so that the next attempt fetches it anew.
+    """
+    for file in models:
+        blob = file.resolve()
+        if _SHA256.fullmatch(blob.name) and sha256_of(blob) != blob.name:
+            blob.unlink()
+            raise DownloadError(f"{file.name} arrived damaged: its SHA-256 is not {blob.name[:16]}…: try again")
 
 
 def _is_model(name: str) -> bool:
@@ -67,37 +107,52 @@ def _is_model(name: str) -> bool:
 
 def _available_files(repo_id: str) -> str:
     """The GGUF files of a repository, as a remedy."""
-    from huggingface_hub import list_repo_files
+    from huggingface_hub import HfApi
 
     try:
-        files = [name for name in list_repo_files(repo_id) if name.endswith(".gguf")]
-    except (OSError, ValueError, RuntimeError):
+        with _explained(repo_id):
+            found = HfApi().model_info(repo_id).siblings or []
+    except (DownloadError, ModelNotFoundError):
         return "look at its files on the hub, and name the type of one"
+    files = [file.rfilename for file in found if file.rfilename.endswith(".gguf")]
     return f"use the type of one of {', '.join(files[:20])}" if files else "it has none at all"
 
 
 def _snapshot(repo_id: str, wanted: Sequence[str], unwanted: Sequence[str], *, progress: bool) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     silence = not (progress and sys.stderr.isatty()) and not are_progress_bars_disabled()
     if silence:
         disable_progress_bars()
     try:
-        return Path(snapshot_download(repo_id, allow_patterns=list(wanted), ignore_patterns=list(unwanted)))
+        with _explained(repo_id):
+            return Path(snapshot_download(repo_id, allow_patterns=list(wanted), ignore_patterns=list(unwanted)))
+    finally:
+        if silence:
+            enable_progress_bars()
+
+
+@contextmanager
+def _explained(repo_id: str) -> Iterator[None]:
+    """Turn the hub's errors into those a user can act on."""
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+
+    try:
+        yield
     except GatedRepoError:
         raise ModelNotFoundError(
             f"{repo_id} asks for consent first: accept its terms on the hub, then run `hf auth login`"
         ) from None
     except (RepositoryNotFoundError, HFValidationError):
         raise ModelNotFoundError(f"the hub has no model {repo_id!r} (or it is private: run `hf auth login`)") from None
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:
+        if not isinstance(error, OSError | ValueError | RuntimeError) and not type(error).__module__.startswith(
+            "httpx"
+        ):
+            raise
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DownloadError(
             f"{repo_id} could not be fetched from the hub ({reason}): use a local folder, a .gguf file or a built-in "
             "model (`outrider models list`)"
         ) from None
-    finally:
-        if silence:
-            enable_progress_bars()
