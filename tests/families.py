@@ -40,6 +40,14 @@ _TEMPERATURE = {
     "mscale_all_dim": 0.5,
     "llama_4_scaling_beta": 0.3,
 }
+_SCOUT = {
+    "rope_type": "llama3",
+    "rope_theta": 5e5,
+    "factor": 16.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 1.0,
+    "original_max_position_embeddings": 64,
+}
 _LINEAR = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}
 _KINDS = ["sliding_attention", "full_attention"]
 _BY_KIND = {"sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
@@ -95,6 +103,22 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "exaone4": ("Exaone4", {"sliding_window": 20, "layer_types": _KINDS}),
     "hunyuan": ("HunYuanDenseV1", {"head_dim": 16, "attention_bias": True, "rope_parameters": _ALPHA}),
     "ministral3": ("Ministral3", {"head_dim": 16, "rope_parameters": _TEMPERATURE}),
+    "llama4": (
+        "Llama4Text",
+        {
+            "head_dim": 16,
+            "num_hidden_layers": 4,
+            "intermediate_size": 40,
+            "intermediate_size_mlp": 112,
+            "num_local_experts": 5,
+            "num_experts_per_tok": 2,
+            "interleave_moe_layer_step": 2,
+            "attention_chunk_size": 12,
+            "floor_scale": 6,
+            "attn_scale": 0.4,
+            "rope_parameters": _SCOUT,
+        },
+    ),
     "starcoder2": ("Starcoder2", {"norm_epsilon": 1e-5, "sliding_window": 20}),
     "glm": ("Glm", {"head_dim": 16}),
     "glm4": ("Glm4", {"head_dim": 24, "attention_bias": False}),

@@ -39,7 +39,6 @@ REFUSED = (
         "gpt_bigcode",
         "gpt_neox",
         "gptj",
-        "llama4",
         "mamba",
         "mamba2",
         "minimax",

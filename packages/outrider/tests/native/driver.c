@@ -199,6 +199,7 @@ static void run_linear(void) {
     }
 }
 
+#include "driver_chunks.h"
 #include "driver_hybrid.h"
 #include "driver_latents.h"
 #include "driver_layers.h"
@@ -228,7 +229,7 @@ static uint64_t digest_of_everything(const outrider_model *models) {
 static void print_digests(const char *isa, const outrider_model *models, const outrider_model *hybrids,
                           const outrider_model *sinking, const outrider_model *latents,
                           const outrider_model *routers, const outrider_model *layers, const outrider_model *recurring,
-                          int only_threads) {
+                          const outrider_model *chunked, int only_threads) {
     static const int threads[] = {1, 2, 4, 8};
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
         if (only_threads && threads[t] != only_threads) continue;
@@ -237,8 +238,9 @@ static void print_digests(const char *isa, const outrider_model *models, const o
         unsigned long long sinks = digest_of_sinks(sinking), latent = digest_of_latents(latents);
         unsigned long long routed = digest_of_routers(routers), layer = digest_of_layers(layers);
         unsigned long long more = digest_of_hybrids(recurring, RECURRENCES, recurrence_sizes);
-        printf("%s %d %016llx %016llx %016llx %016llx %016llx %016llx %016llx\n", isa, outrider_threads(context), all, own,
-               sinks, latent, routed, layer, more);
+        unsigned long long chunks = digest_of_sinks(chunked);
+        printf("%s %d %016llx %016llx %016llx %016llx %016llx %016llx %016llx %016llx\n", isa, outrider_threads(context),
+               all, own, sinks, latent, routed, layer, more, chunks);
         fflush(stdout);
         require(outrider_destroy(context), "its end");
     }
@@ -258,7 +260,7 @@ int main(int count, char **words) {
     layer_embeddings = allocate(MOST_ROWS * 512 * sizeof(float));
     outrider_model models[MODELS], hybrids[HYBRIDS], sinking = random_sinking(), latents[LATENT_MODELS];
     outrider_model routers = random_routers();
-    outrider_model layers = random_layers();
+    outrider_model layers = random_layers(), chunked = random_chunked();
     outrider_model recurring[RECURRENCES];
     for (int i = 0; i < MODELS; i++) models[i] = random_model(i);
     for (int i = 0; i < HYBRIDS; i++) hybrids[i] = random_hybrid(i);
@@ -268,7 +270,8 @@ int main(int count, char **words) {
         int asked = at == count;
         for (int w = at; w < count; w++) asked |= !strcmp(words[w], every[i]);
         if (asked && outrider_isa_state(every[i]) == OUTRIDER_ISA_WORKS)
-            print_digests(every[i], models, hybrids, &sinking, latents, &routers, &layers, recurring, only_threads);
+            print_digests(every[i], models, hybrids, &sinking, latents, &routers, &layers, recurring, &chunked,
+                          only_threads);
     }
     return failures != 0;
 }

@@ -89,6 +89,10 @@ _OWN: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("glm4_moe", "dots1"), _ROUTED),
     "ernie4_5_moe": {"moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 24},
     "hunyuan_v1_moe": {"num_experts": 5, "moe_topk": 2},
+    "llama4_text": {
+        **{"num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size_mlp": 40, "floor_scale": 5},
+        **{"interleave_moe_layer_step": 2, "attention_chunk_size": 6, "no_rope_layers": [1, 0]},
+    },
     "gpt_oss": {"num_local_experts": 5, "num_experts_per_tok": 2},
     "qwen3_moe": {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
 }

@@ -116,7 +116,7 @@ class DecoderLayers:
         plans: Sequence[AttentionPlan],
         cache: KVCache,
         rotations: Sequence[Tensor | None],
-        query_scales: Tensor | None = None,
+        query_scales: Sequence[Tensor | None] = (),
         states: StatePlan | None = None,
     ) -> LayerForward:
         """A function that computes one layer after the other, for one forward pass.
@@ -124,7 +124,7 @@ class DecoderLayers:
         Args:
             plans: one for each kind of layer.
             rotations: complex64 [T, 1, head_dim / 2] of each kind of layer, or None: nothing is rotated.
-            query_scales: float [T, 1, 1], factors of queries; None: 1.
+            query_scales: float [T, 1, 1], factors of queries, for each kind of layer; None, or no kinds: 1.
             states: of recurrent layers; None: the model has none.
         """
 
@@ -139,8 +139,9 @@ class DecoderLayers:
                 v = k
             else:
                 q, k, v = self.split(layer, qkv, rotations[layer.kind])
-            if query_scales is not None:
-                q = q * query_scales
+            scales = query_scales[layer.kind] if query_scales else None
+            if scales is not None:
+                q = q * scales
             for span, row in plan.spans:
                 rows = slice(row, row + span.count)
                 cache.write(layer.index, span.slot, span.start, k[rows], v[rows])

@@ -35,7 +35,9 @@ class Decoder:
         """complex64 [positions, 1, rotated / 2] of each kind of layer with attention; None: nothing is rotated."""
         temperature = config.query_temperature
         factors = None if temperature is None else torch.from_numpy(temperature.factors(config.max_seq_len))
-        self._query_scales = None if factors is None else factors.to(device, dtype)[:, None, None]
+        factors = None if factors is None else factors.to(device, dtype)[:, None, None]
+        unrotated = temperature is not None and temperature.unrotated
+        self._query_scales = [None if unrotated and kind.rope is not None else factors for kind in self._kinds]
 
     def _rotation_table(self, theta: float, scaling: Mapping[str, Any]) -> Tensor:
         c = self._config
@@ -57,10 +59,13 @@ class Decoder:
             dtype=self._dtype,
             device=self._device,
         )
-        by_window = {window: draw(window=window) for window in {kind.window for kind in self._kinds}}
-        plans = [by_window[kind.window] for kind in self._kinds]
+        by_window = {
+            (window, chunked): draw(window=window, chunked=chunked)
+            for window, chunked in {(kind.window, kind.chunked) for kind in self._kinds}
+        }
+        plans = [by_window[kind.window, kind.chunked] for kind in self._kinds]
         turns = [None if table is None else table[at] for table in self.rotations]
-        scales = None if self._query_scales is None else self._query_scales[at]
+        scales = [None if factors is None else factors[at] for factors in self._query_scales]
         states = None if cache.states is None else plan_states(spans, cache.states, rows, self._device)
         return rows, self.backend.layers(plans, cache, turns, scales, states)
 

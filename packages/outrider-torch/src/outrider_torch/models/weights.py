@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ class TorchWeights:
     def layer(self, i: int) -> LayerWeights:
         c, name = self._config, f"model.layers.{i}."
         state, attention = c.is_recurrent(i), name + "self_attn."
-        mix = self._attention if c.latent is None else self._latent
+        mix = partial(self._attention, layer=i) if c.latent is None else self._latent
         own = self._recurrent(name + "linear_attn.") if state else mix(attention)
         return LayerWeights(
             index=sum(c.is_recurrent(other) == state for other in range(i)),
@@ -69,9 +70,11 @@ class TorchWeights:
             **own,
         )
 
-    def _attention(self, name: str) -> dict[str, Any]:
+    def _attention(self, name: str, layer: int) -> dict[str, Any]:
         c = self._config
         q_norm, k_norm = (self._head_norm(f"{name}{x}_norm.weight", x) if c.qk_norm else None for x in "qk")
+        if c.unit_qk_norm and c.rope(layer) is not None:
+            q_norm = k_norm = RMSNorm(torch.ones(c.head_dim, device=self._device), c.rms_norm_eps)
         heads = {0: c.num_heads, 1: c.num_kv_heads}
         return {
             "qkv": self._gated(name)
@@ -81,7 +84,7 @@ class TorchWeights:
             "k_norm": k_norm,
             "out": self._linear(name + "o_proj"),
             "whole_qk_norm": c.whole_qk_norm,
-            "rotated_qk_norm": c.rotated_qk_norm,
+            "rotated_qk_norm": c.rotated_qk_norm or c.unit_qk_norm,
             "sinks": self.get(name + "sinks").clone() if c.attention_sinks else None,
         }
 

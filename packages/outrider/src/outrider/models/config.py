@@ -89,10 +89,12 @@ class ModelConfig:
     rotary_dim: int | None = None  # the number of first dimensions of a head that are rotated; None: all
     rope_layers: tuple[bool, ...] = ()  # for each layer, whether it rotates; empty: all
     window_layers: tuple[bool, ...] = ()  # for each layer, whether it has the sliding window; empty: all
+    chunked_windows: bool = False  # a window begins at the last position that is a multiple of its size
     local_rope_theta: float | None = None  # rope_theta of layers with the window, never scaled; None: the same
     output_bias: bool = False  # on the output projection
     whole_qk_norm: bool = False  # ``qk_norm`` is over all heads together
     rotated_qk_norm: bool = False  # ``qk_norm`` comes behind the rotation
+    unit_qk_norm: bool = False  # q and k have such a norm, without weights, in the layers that rotate
     query_temperature: QueryTemperature | None = None  # queries have a factor by position
     attention_scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
     attention_cap: float | None = None  # scores become cap * tanh(score / cap)
@@ -232,7 +234,7 @@ class ModelConfig:
 
 _DIFFERENCES = (
     *("rotary_dim", "rope_layers", "window_layers", "local_rope_theta", "output_bias", "whole_qk_norm"),
-    *("rotated_qk_norm", "query_temperature"),
+    *("rotated_qk_norm", "unit_qk_norm", "chunked_windows", "query_temperature"),
     *("attention_scale", "attention_cap", "gated_attention", "attention_sinks", "recurrent", "latent", "gemma4"),
     *("norms", "layer_norm", "activation", "clamped_swiglu", "gated", "mlp_bias", "experts", "residual_scale"),
     *("embedding_scale", "logit_scale", "logit_cap"),

@@ -79,6 +79,8 @@ def _llama3(inverse: Doubles, scaling: Mapping[str, Any]) -> Doubles:
     context = float(scaling["original_max_position_embeddings"])
     low, high, factor = (float(scaling[k]) for k in ("low_freq_factor", "high_freq_factor", "factor"))
     turns = context * inverse / (2 * math.pi)  # rotations of each pair within the original context
+    if low == high:  # Llama 4 Scout: nothing is between
+        return np.where(turns < low, inverse / factor, inverse)
     keep = np.clip((turns - low) / (high - low), 0, 1)
     return inverse * (keep + (1 - keep) / factor)
 

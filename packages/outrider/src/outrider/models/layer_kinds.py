@@ -16,6 +16,7 @@ class LayerKind:
     """Attention window, rotation and heads of a layer."""
 
     window: int | None
+    chunked: bool
     rope: tuple[float, Mapping[str, Any]] | None
     head_dim: int
 
@@ -36,7 +37,10 @@ def kind_of(config: ModelConfig, layer: int) -> int:
 
 
 def _kind(config: ModelConfig, layer: int) -> LayerKind:
-    return LayerKind(config.window(layer), config.rope(layer), config.head_dim_of(layer))
+    window = config.window(layer)
+    return LayerKind(
+        window, config.chunked_windows and window is not None, config.rope(layer), config.head_dim_of(layer)
+    )
 
 
 def num_layer_weights(config: ModelConfig, *, used: bool = False) -> int:

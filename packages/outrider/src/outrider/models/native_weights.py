@@ -46,7 +46,8 @@ class NativeLayers:
         self.held: list[object] = []
         temperature = config.query_temperature
         self._query_scales = None if temperature is None else temperature.factors(config.max_seq_len)
-        self.held.append(self._query_scales)
+        self._ones = np.ones(config.head_dim, np.float32)
+        self.held += [self._query_scales, self._ones]
         self._tables = [
             None if kind.rope is None else self._table(kind.head_dim, *kind.rope) for kind in layer_kinds(config)
         ]
@@ -82,10 +83,14 @@ class NativeLayers:
 
     def _attention(self, name: str, like: int) -> dict[str, Any]:
         c, parts, table = self._config, self._packer, self._tables[kind_of(self._config, like)]
+        scales, temperature = self._query_scales, c.query_temperature
+        if temperature is not None and temperature.unrotated and table is not None:
+            scales = None
         common = {
             "rotations": None if table is None else table.ctypes.data,
             "window": c.window(like) or 0,
-            "query_scales": None if self._query_scales is None else self._query_scales.ctypes.data,
+            "chunked": c.chunked_windows and c.window(like) is not None,
+            "query_scales": None if scales is None else scales.ctypes.data,
         }
         if c.latent is not None:
             struct = latent_struct(c.latent, name, parts.matrix, parts.vector)
@@ -93,12 +98,16 @@ class NativeLayers:
             return {"latent": ctypes.addressof(struct), **common}
         missing = missing_projections(c, like)
         normed = "q" if "k" in missing else "qk"
-        norms = {f"{x}_norm": parts.vector(f"{name}{x}_norm.weight").ctypes.data for x in normed if c.qk_norm}
+        norms: dict[str, Any] = {
+            f"{x}_norm": parts.vector(f"{name}{x}_norm.weight").ctypes.data for x in normed if c.qk_norm
+        }
+        if c.unit_qk_norm and table is not None:
+            norms = dict.fromkeys(("q_norm", "k_norm"), self._ones.ctypes.data)
         return {
             **{x: parts.matrix(f"{name}{x}_proj").struct for x in "qkv" if x not in missing},
             "out": parts.matrix(name + "o_proj").struct,
             "whole_qk_norm": c.whole_qk_norm,
-            "rotated_qk_norm": c.rotated_qk_norm,
+            "rotated_qk_norm": c.rotated_qk_norm or c.unit_qk_norm,
             "gated": c.gated_attention,
             "sinks": parts.own_heads(name + "sinks").ctypes.data if c.attention_sinks else None,
             **norms,

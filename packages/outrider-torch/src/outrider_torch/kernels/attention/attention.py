@@ -65,6 +65,7 @@ def plan(
     dtype: torch.dtype,
     device: torch.device,
     visible: Visible | None = None,
+    chunked: bool = False,
 ) -> AttentionPlan:
     """Cut spans into pieces and draw their masks.
 
@@ -74,6 +75,7 @@ def plan(
             matrix library that may split it among threads and add in another order.
         window: the most positions that a row attends to, itself included.
         visible: a further condition for a position to attend to another; None: no condition.
+        chunked: the window begins at the last position that is a multiple of it.
         rows: rows of the forward pass; more than the spans' only for a lone chain, to fill its tile.
     """
     placed: list[tuple[Span, int]] = []
@@ -85,7 +87,7 @@ def plan(
         cut = _chain_pieces if span.mask is None else _tree_pieces
         for cut_rows, keys, at, tile, order in cut(span, least, device):
             own = [row + r if r >= 0 else -1 for r in cut_rows]
-            mask = _fold_mask(_visible(at, keys, window, visible), group, tile, least, dtype)
+            mask = _fold_mask(_visible(at, keys, window, visible, chunked), group, tile, least, dtype)
             seen = [int(at[min(end, len(at)) - 1]) + 1 if end - tile < len(at) else 1 for end in _ends(mask, group)]
             if order is None:
                 pieces.append(AttentionPiece(span.slot, slice(own[0], own[-1] + 1), keys, mask, None, keys, own, seen))
@@ -137,13 +139,15 @@ def _tree_pieces(span: Span, least: int, device: torch.device) -> _Cut:
         yield rows, keys, at, size, key_order(span, tiles, keys, device)
 
 
-def _visible(at: Tensor, keys: int, window: int | None, also: Visible | None) -> Tensor:
+def _visible(at: Tensor, keys: int, window: int | None, also: Visible | None, chunked: bool) -> Tensor:
     """bool [rows, keys]: the positions that rows at positions ``at`` may attend to."""
     columns, at = torch.arange(keys, device=at.device)[None], at[:, None]
     visible = columns <= at
     if also is not None:
         visible = visible & also(at, columns)
-    return visible if window is None else visible & (columns > at - window)
+    if window is None:
+        return visible
+    return visible & (columns >= at // window * window if chunked else columns > at - window)
 
 
 def _ends(mask: Tensor, group: int) -> range:

@@ -47,11 +47,16 @@ void find_places(placed_batch *b) {
     }
 }
 
-void set_window(placed_batch *b, int32_t window) {
-    if (window == b->window) return;
+void set_window(placed_batch *b, int32_t window, int chunked) {
+    if (window == b->window && chunked == b->chunked) return;
     for (int32_t r = 0; r < b->asked->rows; r++) {
         key_range *range = b->range + r;
-        range->from = window && range->keys > window ? range->keys - window : 0;
+        int32_t before = range->keys - 1; /* the row's own key is the last */
+        range->from = !window                 ? 0
+                      : chunked               ? before / window * window
+                      : range->keys > window ? range->keys - window
+                                              : 0;
     }
     b->window = window;
+    b->chunked = chunked;
 }

@@ -11,7 +11,8 @@ typedef struct {
     int64_t *place;   /* [rows]: row of the cache */
     key_range *range; /* [rows] */
     int32_t *lists;   /* what ranges point to */
-    int32_t window;   /* that the ranges have now */
+    int32_t window;   /* that the ranges have now; */
+    int chunked;      /* it begins at a multiple of itself */
     int fixed;        /* the cache holds outrider_fixed_keys */
 } placed_batch;
 
@@ -20,7 +21,7 @@ void take_places(arena *a, placed_batch *b);
 /* Of a batch that has been checked. */
 void find_places(placed_batch *b);
 
-/* How far back rows look from now on; 0: to the beginning. */
-void set_window(placed_batch *b, int32_t window);
+/* How far back rows look from now on; 0: to the beginning. Chunked: to the last multiple of ``window``. */
+void set_window(placed_batch *b, int32_t window, int chunked);
 
 #endif

@@ -127,7 +127,7 @@ void run_latent(forward_ctx *f, const outrider_layer *l) {
     project_queries(f, l);
     run_rows(f, l, rows, split_queries);
     run_heads(f, &t->k_b, w->plain, t->rank, t->rotated, w->q);
-    set_window(&f->batch, l->window);
+    set_window(&f->batch, l->window, l->chunked);
     f->gates = f->sinks = NULL;
     run_attention(f, f->ordinal, &t->v_b);
     run_heads(f, &t->v_b, w->attended, t->value_dim, 0, w->outputs);

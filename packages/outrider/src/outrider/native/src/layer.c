@@ -192,7 +192,7 @@ static int has_whole_groups(const local_model *m) { return m->whole->heads / m->
 
 static void run_attention_alone(forward_ctx *f, const outrider_layer *l) {
     int whole = f->model.kv_heads && has_whole_groups(&f->model);
-    set_window(&f->batch, l->window);
+    set_window(&f->batch, l->window, l->chunked);
     f->gates = l->gated ? f->work.query_gates : NULL;
     f->sinks = l->sinks;
     run_attention(f, f->ordinal, whole ? &l->out : NULL);

@@ -240,7 +240,7 @@ typedef struct {
     const float *output_scale;         /* [1]: of the residual stream behind the layer; or NULL */
     const float *query_scales; /* [positions]: factors of queries, behind the rotation; or NULL: 1 */
     int32_t rotated_qk_norm;   /* q_norm and k_norm come behind the rotation */
-    int32_t reserved;
+    int32_t chunked;           /* the window begins at the last position that is a multiple of it */
 } outrider_layer;
 
 /* Gives every process what each of them has: ``own``, of ``bytes`` bytes, side by side in ``all`` [size][bytes]. With

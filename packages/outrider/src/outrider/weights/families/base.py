@@ -9,7 +9,7 @@ from typing import Any, Literal
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
-from outrider.weights.paired_experts import stacked_name
+from outrider.weights.paired_experts import Pairing, stacked_name
 from outrider.weights.values import positive, positive_integer
 
 __all__ = [
@@ -103,7 +103,7 @@ class Family:
     """Added to the weights of norms in the file."""
     has_draft_head: bool = False
     """Files may hold a head that predicts a token more (``mtp.*``), of the kind of the last layer."""
-    paired_experts: bool = False
+    paired_experts: Pairing = ""
     """Experts are stacked as ``weights.paired_experts`` says."""
     may_stack_experts: bool = False
     """Files may hold the experts of a layer as ``experts.gate_up_proj`` and ``experts.down_proj``, without suffix."""
@@ -119,7 +119,8 @@ class Family:
         """A function from canonical names to those of a file that has the tensors ``found``."""
 
         def paired(canonical: str) -> str:
-            return stacked_name(canonical, found) or self.own_name(canonical)
+            stacked = stacked_name(canonical, found)
+            return self.own_name(canonical) if stacked is None else stacked.replace("mlp.experts", self.experts)
 
         def name(canonical: str) -> str:
             before, stacked, rest = canonical.partition(".mlp.experts.")

@@ -32,6 +32,7 @@ TEXT_PARTS: Mapping[str, str] = {
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
     "gemma4": "gemma4_text",
+    "llama4": "llama4_text",
 }
 """Models of text and images of which this distribution computes the text: ``model_type`` of the whole and the part."""
 

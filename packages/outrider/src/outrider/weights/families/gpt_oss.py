@@ -80,5 +80,5 @@ GPT_OSS = Family(
         "original_max_position_embeddings": 4096,
     },
     rename={"mlp.gate": "mlp.router"},
-    paired_experts=True,
+    paired_experts="alternate",
 )

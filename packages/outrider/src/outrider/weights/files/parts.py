@@ -16,7 +16,7 @@ from outrider.native.stored import StoredTensor
 from outrider.weights.files.heads import BOTH, rows_of_heads
 from outrider.weights.files.layout import expected_shapes
 from outrider.weights.files.side_by_side import rows_of
-from outrider.weights.paired_experts import ExpertPlace, cut_expert, file_shapes, place_of
+from outrider.weights.paired_experts import ExpertPlace, Pairing, cut_expert, file_shapes, place_of
 
 __all__ = ["TensorPart", "find_parts", "pair_order", "stored_parts"]
 
@@ -71,7 +71,7 @@ def find_parts(
     *,
     interleaved: bool,
     norm_offset: float = 0.0,
-    paired_experts: bool = False,
+    paired_experts: Pairing = "",
 ) -> tuple[dict[str, TensorPart], dict[str, Shape]]:
     """The part for each canonical name, and the shapes that the file's tensors must have.
 
@@ -89,7 +89,7 @@ def find_parts(
     for name, shape in expected_shapes(config).items():
         own = own_name(name)
         if paired_experts and config.experts is not None and ".experts." in name:
-            place = place_of(name, config.experts.count)
+            place = place_of(name, config.experts.count, paired_experts)
             parts[name] = TensorPart(own, shape, expert=place)
             files |= file_shapes(own, shape, place)
             continue

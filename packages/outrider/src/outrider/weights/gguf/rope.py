@@ -17,6 +17,9 @@ __all__ = ["ROPE_READ", "ROPE_TENSORS", "llama3_divisors", "read_divisors", "rea
 # The scaling of Llama 3.1, 3.2 and 3.3. GGUF files keep its divisors only, by which it is recognised.
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
+_SCOUT = 1.0
+"""The factor of high frequencies in Llama 4 Scout, which has no ramp."""
+
 ROPE_READ = (
     *("rope.dimension_count", "rope.freq_base", "rope.scale_linear", "rope.scaling.type", "rope.scaling.factor"),
     *("rope.scaling.attn_factor", "rope.scaling.original_context_length"),
@@ -94,16 +97,19 @@ def read_divisors(arch: str, header: GGUFHeader, name: str, turned: object) -> n
     return divisors
 
 
-_WITH_TENSORS = {_DIVISORS: ("llama", "granite", "exaone4", "gemma4", "gemma4-assistant"), _SHORT: ("phi3",)}
+_WITH_TENSORS = {_DIVISORS: ("llama", "llama4", "granite", "exaone4", "gemma4", "gemma4-assistant"), _SHORT: ("phi3",)}
 
 
-def llama3_divisors(factor: float, theta: float, pairs: int) -> list[float]:
-    """Llama 3's divisor of each of ``pairs`` frequencies: 1 for short waves, ``factor`` for long, a ramp between."""
-    low, high, length = _LLAMA3.values()
+def llama3_divisors(factor: float, theta: float, pairs: int, high: float = _LLAMA3["high_freq_factor"]) -> list[float]:
+    """Llama 3's divisor of each of ``pairs`` frequencies: 1 for short waves, ``factor`` for long, a ramp between.
+
+    ``high``: above the low frequencies' factor, or equal to it, without a ramp.
+    """
+    low, _, length = _LLAMA3.values()
     divisors = []
     for i in range(pairs):
         turns = length * theta ** (-i / pairs) / (2 * math.pi)  # whole waves in the original context
-        smooth = min(max((turns - low) / (high - low), 0.0), 1.0)
+        smooth = min(max((turns - low) / (high - low), 0.0), 1.0) if high > low else float(turns >= low)
         divisors.append(1 / ((1 - smooth) / factor + smooth))
     return divisors
 
@@ -114,6 +120,7 @@ def _recognise_llama3(divisors: np.ndarray[Any, Any], theta: object) -> dict[str
     factor = round(float(divisors.max(initial=1.0)), 4)  # was rounded to float32
     if np.allclose(divisors, 1.0):
         return None
-    if not np.allclose(divisors, llama3_divisors(factor, theta, len(divisors)), rtol=1e-4):
-        raise ModelFormatError("rope_freqs.weight is not Llama 3's scaling: use the model's safetensors files")
-    return {"rope_type": "llama3", "factor": factor, **_LLAMA3}
+    for high in (_LLAMA3["high_freq_factor"], _SCOUT):
+        if np.allclose(divisors, llama3_divisors(factor, theta, len(divisors), high), rtol=1e-4):
+            return {"rope_type": "llama3", "factor": factor, **_LLAMA3, "high_freq_factor": high}
+    raise ModelFormatError("rope_freqs.weight is not Llama 3's scaling: use the model's safetensors files")

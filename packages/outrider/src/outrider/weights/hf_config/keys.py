@@ -114,7 +114,7 @@ _KNOWN = (
 
 def check_config_keys(raw: Mapping[str, Any], family: Family) -> None:
     """Raise ``ModelFormatError`` naming a key of ``config.json`` with an unsupported value."""
-    check_safe(raw, family.own_code, takes_mxfp4=family.paired_experts)
+    check_safe(raw, family.own_code, takes_mxfp4=family.paired_experts == "alternate")
     for key, values in {**EVERYWHERE, **family.only}.items():
         if key in raw and raw[key] not in values:
             wanted = " or ".join(repr(v) for v in values if v is not None) or "null"

@@ -1,7 +1,7 @@
 """Models of text and images whose text part is a family of ours: the images are not computed, and the text is.
 
 ``config.json`` describes the text part in ``text_config``; its tensors are ``model.language_model.*``, ``lm_head`` and
-``mtp.*``; others are of the parts that see and hear.
+``mtp.*``, and in Llama 4 ``language_model.*``; others are of the parts that see and hear.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from outrider.weights.hf_config.keys import check_safe
 __all__ = ["text_config", "text_tensors", "vision_tensors"]
 
 _TEXT = "model.language_model."
-_VISION = ("model.visual.", "model.vision_tower.", "model.embed_vision.", "model.audio_tower.", "model.embed_audio.")
+_WHOLE = "language_model."  # Llama 4: before all names of the text part
+_VISION = (
+    "vision_model.", "multi_modal_projector.", "model.visual.", "model.vision_tower.", "model.embed_vision.",
+    "model.audio_tower.", "model.embed_audio.",
+)  # fmt: skip
 
 
 def text_config(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,7 +45,10 @@ def text_config(raw: Mapping[str, Any]) -> dict[str, Any]:
 def text_tensors(names: Iterable[str]) -> dict[str, str]:
     """Names in the file of all but the vision part's tensors, by the text family's names."""
     kept = [name for name in names if not name.startswith(_VISION)]
-    return {f"model.{name.removeprefix(_TEXT)}" if name.startswith(_TEXT) else name: name for name in kept}
+    return {
+        f"model.{name.removeprefix(_TEXT)}" if name.startswith(_TEXT) else name.removeprefix(_WHOLE): name
+        for name in kept
+    }
 
 
 def vision_tensors(names: Iterable[str]) -> int:

@@ -111,8 +111,8 @@ def _linear(raw: Mapping[str, Any], rope: Mapping[str, Any], key: str) -> dict[s
 def _llama3(raw: Mapping[str, Any], rope: Mapping[str, Any], key: str) -> dict[str, Any]:
     scaling: dict[str, Any] = {"rope_type": "llama3", "factor": positive(rope, "factor")}
     scaling |= {name: positive(rope, name) for name in ("low_freq_factor", "high_freq_factor")}
-    if scaling["high_freq_factor"] <= scaling["low_freq_factor"]:
-        raise ModelFormatError(f"{key}: high_freq_factor is not more than low_freq_factor: download the model again")
+    if scaling["high_freq_factor"] < scaling["low_freq_factor"]:
+        raise ModelFormatError(f"{key}: high_freq_factor is less than low_freq_factor: download the model again")
     return scaling | {"original_max_position_embeddings": _original_length(raw, rope)}
 
 
