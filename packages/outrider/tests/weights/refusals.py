@@ -163,6 +163,9 @@ OTHERS: tuple[Refusal, ...] = (
     _config("llama", attention_chunk_size=3),
     # Of some families
     _config("smollm3", no_rope_layers=[1]),
+    _config("llama4_text", no_rope_layers=[1]),
+    _config("llama4_text", layer_types=["full_attention"]),
+    _config("llama4_text", moe_layers=1),
     _config("hunyuan_v1_dense", head_dim=2, rope_parameters=YARN | {"rope_type": "dynamic", "alpha": 50.0}),
     _config("ministral3", rope_parameters=YARN),
     _config("mixtral", num_experts_per_tok=9),

@@ -19,6 +19,7 @@ __all__ = [
     "Family",
     "Raw",
     "Windows",
+    "attention_biases",
     "biases",
     "flag",
     "kinds_of",
@@ -175,9 +176,13 @@ def optional(raw: Raw, key: str) -> float | None:
 
 def biases(raw: Raw) -> dict[str, Any]:
     """``attention_bias`` on all four projections, and ``mlp_bias`` where the family has it."""
+    return attention_biases(raw) | {"mlp_bias": "mlp_bias" in raw and flag(raw, "mlp_bias")}
+
+
+def attention_biases(raw: Raw) -> dict[str, Any]:
+    """``attention_bias`` on all four projections, in a family without ``mlp_bias``."""
     attention = flag(raw, "attention_bias")
-    mlp = "mlp_bias" in raw and flag(raw, "mlp_bias")
-    return {"attention_bias": attention, "output_bias": attention, "mlp_bias": mlp}
+    return {"attention_bias": attention, "output_bias": attention}
 
 
 def num_layers(raw: Raw) -> int:

@@ -8,7 +8,7 @@ from outrider.errors import ModelFormatError
 from outrider.models.config import Experts, ModelConfig
 from outrider.models.gemma4 import Gemma4
 from outrider.utils.json_files import shown
-from outrider.weights.families.base import COMMON, GELU_TANH, Family, Raw, biases, flag, kinds_of, optional, pattern
+from outrider.weights.families.base import COMMON, GELU_TANH, Family, Raw, attention_biases, flag, kinds_of, optional, pattern
 from outrider.weights.values import positive_integer
 
 __all__ = ["GEMMA4"]
@@ -60,7 +60,7 @@ def _read(raw: Raw) -> dict[str, Any]:
     own = {"mlp_bias": False, "activation": "gelu_tanh", "norms": "both", "qk_norm": True, "attention_scale": 1.0}
     scale = positive_integer(raw, "hidden_size") ** 0.5
     caps = {"embedding_scale": scale, "logit_cap": optional(raw, "final_logit_softcapping")}
-    return biases(raw) | windows | own | caps | {"gemma4": gemma4, "experts": _experts(raw)}
+    return attention_biases(raw) | windows | own | caps | {"gemma4": gemma4, "experts": _experts(raw)}
 
 
 def _gemma4(raw: Raw, windowed: tuple[bool, ...]) -> Gemma4:

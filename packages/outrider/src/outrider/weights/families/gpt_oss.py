@@ -7,7 +7,7 @@ from typing import Any
 from outrider.errors import ModelFormatError
 from outrider.models.clamped import ClampedSwiGLU
 from outrider.models.config import Experts, ModelConfig
-from outrider.weights.families.base import COMMON, Family, Raw, biases, kinds_of, pattern, words
+from outrider.weights.families.base import COMMON, Family, Raw, attention_biases, kinds_of, pattern, words
 from outrider.weights.values import positive, positive_integer
 
 __all__ = ["GPT_OSS"]
@@ -22,7 +22,7 @@ def _read(raw: Raw) -> dict[str, Any]:
     experts = Experts(**sizes, normalised=True, router="softmax_of_used", router_bias=True, bias=True)
     clamp = ClampedSwiGLU(alpha=positive(raw, "swiglu_alpha"), limit=positive(raw, "swiglu_limit"))
     own = {"experts": experts, "clamped_swiglu": clamp, "attention_sinks": True}
-    return pattern(raw, 2) | biases(raw) | own
+    return pattern(raw, 2) | attention_biases(raw) | own
 
 
 def _write(config: ModelConfig) -> dict[str, Any]:

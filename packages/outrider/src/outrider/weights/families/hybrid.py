@@ -11,7 +11,7 @@ from typing import Any
 from outrider.errors import ModelFormatError
 from outrider.models.config import Experts, ModelConfig, RecurrentLayers
 from outrider.utils.json_files import shown
-from outrider.weights.families.base import COMMON, SILU, Family, Raw, biases, flag, num_layers, words
+from outrider.weights.families.base import COMMON, SILU, Family, Raw, attention_biases, flag, num_layers, words
 from outrider.weights.values import positive_integer
 
 __all__ = ["ATTENTION", "QWEN3_5", "QWEN3_5_MOE", "QWEN3_NEXT", "RECURRENT"]
@@ -57,7 +57,7 @@ def _read(raw: Raw) -> dict[str, Any]:
     made: dict[str, Any] = {"layers": layers, **sizes}
     recurrent = RecurrentLayers(**made) if any(layers) else None
     own = {"mlp_bias": False, "qk_norm": True, "gated_attention": True, "recurrent": recurrent}
-    return biases(raw) | own
+    return attention_biases(raw) | own
 
 
 def _write(config: ModelConfig) -> dict[str, Any]:

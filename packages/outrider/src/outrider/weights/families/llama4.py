@@ -9,7 +9,7 @@ from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.models.temperature import QueryTemperature
 from outrider.utils.json_files import shown
-from outrider.weights.families.base import COMMON, Family, Raw, biases, flag, num_layers, words
+from outrider.weights.families.base import COMMON, Family, Raw, attention_biases, flag, num_layers, words
 from outrider.weights.families.mixture import experts_of
 from outrider.weights.values import positive, positive_integer
 
@@ -72,7 +72,7 @@ def _read(raw: Raw) -> dict[str, Any]:
         own["query_temperature"] = QueryTemperature(
             scale=positive(raw, "attn_scale"), length=positive_integer(raw, "floor_scale"), ahead=1, unrotated=True
         )
-    return biases(raw) | _chunks(raw, rotated) | own
+    return attention_biases(raw) | _chunks(raw, rotated) | own
 
 
 def _write(config: ModelConfig) -> dict[str, Any]:

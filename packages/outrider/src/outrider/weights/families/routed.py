@@ -96,7 +96,7 @@ QWEN2_MOE = Family(
 def _read_olmoe(raw: Raw) -> dict[str, Any]:
     count = count_key(raw, "num_local_experts", "num_experts")
     experts = experts_of(raw, count, "intermediate_size", flag(raw, "norm_topk_prob"))
-    return biases(raw) | {"qk_norm": True, "whole_qk_norm": True, "experts": experts}
+    return attention_biases(raw) | {"qk_norm": True, "whole_qk_norm": True, "experts": experts}
 
 
 OLMOE = Family(

@@ -7,7 +7,7 @@ from typing import Any
 
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
-from outrider.weights.families.base import COMMON, SILU, Family, Raw, biases, flag, num_layers, words
+from outrider.weights.families.base import COMMON, SILU, Family, Raw, attention_biases, flag, num_layers, words
 from outrider.weights.families.mixture import count_key, experts_of, write_plain
 from outrider.weights.values import positive, positive_integer
 
@@ -113,7 +113,7 @@ GLM4_MOE = Family(
 
 
 def _read_dots1(raw: Raw) -> dict[str, Any]:
-    return biases(raw) | {"qk_norm": True} | _deepseek_router(raw)
+    return attention_biases(raw) | {"qk_norm": True} | _deepseek_router(raw)
 
 
 DOTS1 = Family(
