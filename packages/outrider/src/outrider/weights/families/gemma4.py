@@ -8,7 +8,17 @@ from outrider.errors import ModelFormatError
 from outrider.models.config import Experts, ModelConfig
 from outrider.models.gemma4 import Gemma4
 from outrider.utils.json_files import shown
-from outrider.weights.families.base import COMMON, GELU_TANH, Family, Raw, attention_biases, flag, kinds_of, optional, pattern
+from outrider.weights.families.base import (
+    COMMON,
+    GELU_TANH,
+    Family,
+    Raw,
+    attention_biases,
+    flag,
+    kinds_of,
+    optional,
+    pattern,
+)
 from outrider.weights.values import positive_integer
 
 __all__ = ["GEMMA4"]

@@ -11,7 +11,7 @@ from outrider.weights.families.base import (
     SILU,
     Family,
     Raw,
-    biases,
+    attention_biases,
     flag,
     kinds_of,
     layer_kinds,
