@@ -186,3 +186,19 @@ def test_a_grammar_that_becomes_too_complex_ends_with_an_error(tmp_path: Path, m
     assert "\n" not in message
     assert error_at(first - 1) is None
     assert allowed(constraint, a * (first - 1)) == [1, *a]
+
+
+@pytest.mark.parametrize("control", ["<|user|>", "<|eos|>"])
+def test_a_form_that_spells_a_control_token_is_kept(tmp_path: Path, control: str) -> None:
+    """The text is spelled in other tokens, and the form goes on behind it."""
+    tokenizer = Tokenizer.from_folder(byte_level(tmp_path))
+    form = {"type": "object", "properties": {"a": {"const": f"{control} x"}}, "required": ["a"]}
+    structured = StructuredOutput(json_schema=form | {"additionalProperties": False})
+    constraint = GrammarCompiler(tokenizer, [1]).constraint(structured)
+    path: list[int] = []
+    while (tokens := allowed(constraint, path)) != [1]:
+        assert tokens
+        path.append(tokens[-1])
+        assert len(path) < 50
+    assert tokenizer.decode(path, skip_special_tokens=False) == f'{{"a": "{control} x"}}'
+    assert not tokenizer.special_ids & set(path)

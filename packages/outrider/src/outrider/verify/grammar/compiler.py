@@ -57,7 +57,14 @@ class GrammarCompiler:
             self._store(key, matcher)
             return matcher
 
-        return GrammarConstraint(recompile, compiled, self._eos, self._tokenizer.vocab_size)
+        return GrammarConstraint(
+            recompile,
+            compiled,
+            self._eos,
+            self._tokenizer.vocab_size,
+            controls=self._tokenizer.special_ids,
+            spell=self._llguidance.greedy_tokenize,
+        )
 
     def behind_thinking(self, form: Constraint, markers: tuple[str, str], prompt: Sequence[int]) -> Constraint:
         """``form`` for the text behind a thinking section. See ``grammar.thinking.behind_thinking``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from numpy.typing import NDArray
 
 from outrider.errors import GrammarError
+from outrider.verify.grammar.matcher import Speller, plain_token
 
 MAX_CACHED = 32  # matchers of one request: those of a draft's nodes, and of the tokens before it
 
@@ -45,9 +46,24 @@ class GrammarConstraint:
         (5, 7, 8)   ...
     """
 
-    def __init__(self, compile: Callable[[], LLMatcher], start: LLMatcher, eos: Iterable[int], vocab_size: int) -> None:
-        """``start``: a matcher before its first token, never moved; ``compile`` makes another, sharing nothing."""
+    def __init__(
+        self,
+        compile: Callable[[], LLMatcher],
+        start: LLMatcher,
+        eos: Iterable[int],
+        vocab_size: int,
+        *,
+        controls: Collection[int] = (),
+        spell: Speller = lambda _: (),
+    ) -> None:
+        """Args:
+        compile: makes a matcher as ``start``, sharing nothing with it.
+        start: a matcher before its first token, never moved.
+        controls: control tokens, which no text is made of.
+        spell: a text in other tokens.
+        """
         self._compile, self._start = compile, start
+        self._controls, self._spell = controls, spell
         self._eos = frozenset(eos)
         self._vocab_size = vocab_size
         self._states: OrderedDict[Path, _MatcherState] = OrderedDict()
@@ -76,9 +92,18 @@ class GrammarConstraint:
             bits = allocate_token_bitmask(1, self._vocab_size)
             fill_next_token_bitmask(state.matcher, bits)
             _check(state.matcher)
+            self._respell(state.matcher, bits)
             state.bits = bits
         flags = np.unpackbits(state.bits.view(np.uint8)[0], count=self._vocab_size, bitorder="little")
         return flags.view(np.bool_)
+
+    def _respell(self, matcher: LLMatcher, bits: NDArray[np.int32]) -> None:
+        """Allow plain text where the mask's one token is a control token that the text only spells."""
+        token = _only(bits)
+        if token is not None and token in self._controls:
+            plain = plain_token(matcher, token, self._spell)
+            bits[:] = 0
+            bits.view(np.uint32)[0, plain // 32] = np.uint32(1 << plain % 32)
 
     def _state(self, path: Path) -> _MatcherState:
         state = self._states.pop(path, None)
@@ -103,6 +128,15 @@ class GrammarConstraint:
             _check(matcher)
             return _MatcherState(None)
         return _MatcherState(matcher)
+
+
+def _only(bits: NDArray[np.int32]) -> int | None:
+    """The token that a mask allows, if it is one."""
+    (words,) = np.nonzero(bits[0])
+    if len(words) != 1:
+        return None
+    word = int(bits.view(np.uint32)[0, words[0]])
+    return int(words[0]) * 32 + word.bit_length() - 1 if word & (word - 1) == 0 else None
 
 
 class _MatcherError(Exception):

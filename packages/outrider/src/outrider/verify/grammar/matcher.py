@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, grammar_from
 
 from outrider.config.structured import Kind, StructuredOutput
+
+Speller = Callable[[str], Sequence[int]]
+"""From a text to tokens that no control token is among."""
 
 SEPARATORS = {"item_separator": ", ", "key_separator": ": "}  # as most JSON in training texts is written
 
@@ -26,6 +30,18 @@ def compile_grammar(tokenizer: LLTokenizer, kind: Kind, text: str, any_whitespac
     if matcher.is_error():
         raise ValueError(matcher.get_error())
     return matcher
+
+
+def plain_token(matcher: LLMatcher, token: int, spell: Speller) -> int:
+    """``token``, the only one that is allowed next; the first of the forced text, if that only spells this token.
+
+    Where a text is forced, the library allows the first of the tokens that the tokenizer makes of it, a control token
+    too (versions 1.7 to 1.9.1 at least), and then does not take that one.
+    """
+    if matcher.validate_tokens([token]):
+        return token
+    spelled = spell(matcher.deep_copy().compute_ff_bytes().decode(errors="ignore"))
+    return spelled[0] if spelled else token
 
 
 def cache_key(structured: StructuredOutput) -> tuple[Kind, str, bool]:

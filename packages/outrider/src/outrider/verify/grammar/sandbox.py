@@ -14,7 +14,7 @@ from llguidance import LLMatcher
 
 from outrider.config.structured import Kind
 from outrider.utils.child import Children
-from outrider.verify.grammar.matcher import compile_grammar, llguidance_tokenizer
+from outrider.verify.grammar.matcher import Speller, compile_grammar, llguidance_tokenizer, plain_token
 
 DEADLINE = 10.0  # seconds for one grammar; ordinary ones take milliseconds
 PROCESSES = 2  # at most: each holds the vocabulary, some 50 MB
@@ -44,7 +44,7 @@ class GrammarSandbox:
         return problem
 
 
-def random_walk(matcher: LLMatcher, eos: Sequence[int]) -> str | None:
+def random_walk(matcher: LLMatcher, eos: Sequence[int], spell: Speller) -> str | None:
     """Take some possible token at each step; the problem met, if there is one.
 
     A dead end is a problem only at the start: later it may be the walk's own fault, as no model would go there.
@@ -57,9 +57,10 @@ def random_walk(matcher: LLMatcher, eos: Sequence[int]) -> str | None:
             if "NoExtension" not in error:
                 return f"it becomes too complex ({error})"
             return None if step else "it allows no output at all"
-        if not allowed & ~ends:
+        if not allowed & ~ends and matcher.is_accepting():
             return None
-        matcher.consume_token(_bit_from(allowed & ~ends, step * 7919 % allowed.bit_length()))
+        token = _bit_from(allowed & ~ends or allowed, step * 7919 % allowed.bit_length())
+        matcher.consume_token(plain_token(matcher, token, spell))
     return None
 
 
@@ -76,7 +77,7 @@ def serve(vocabulary: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, An
 
     def check(request: dict[str, Any]) -> dict[str, Any]:
         try:
-            problem = random_walk(compile_grammar(tokenizer, **request), eos)
+            problem = random_walk(compile_grammar(tokenizer, **request), eos, tokenizer.greedy_tokenize)
         except (ValueError, RecursionError, MemoryError) as error:
             problem = str(error) or type(error).__name__
         return {"problem": problem}
