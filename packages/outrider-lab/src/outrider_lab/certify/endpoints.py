@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +13,7 @@ import numpy as np
 from scipy import stats
 
 from outrider.errors import ConfigError
+from outrider_lab.certify.client import ask, first_model, root
 from outrider_lab.certify.report import Certificate, Check, Status
 from outrider_lab.certify.statistics import SIGNIFICANCE
 from outrider_lab.data.workloads import Question
@@ -27,7 +25,6 @@ NEAR_TIE = 0.25
 SAMPLES = 200
 SAMPLE_TOKENS = 2
 CONCURRENCY = 4  # requests at once
-TIMEOUT = 600.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class CompletionsClient:
 
     def complete(self, prompt: str, **options: Any) -> dict[str, Any]:
         """The first choice of a completion. Raises ConfigError for another answer, or none."""
-        answer = _ask(f"{_root(self.url)}/completions", {"model": self.model, "prompt": prompt, **options})
+        answer = ask(f"{root(self.url)}/completions", {"model": self.model, "prompt": prompt, **options})
         try:
             choice: dict[str, Any] = answer["choices"][0]
             if not isinstance(choice["text"], str):
@@ -93,15 +90,6 @@ def compare(
         "tokens": tokens,
     }
     return Certificate(subject, checks)
-
-
-def first_model(url: str) -> str:
-    """The first model that a server lists. Raises ConfigError if it lists none."""
-    answer = _ask(f"{_root(url)}/models")
-    try:
-        return str(answer["data"][0]["id"])
-    except (KeyError, IndexError, TypeError):
-        raise ConfigError(f"{url} lists no model: name one with --model") from None
 
 
 def _with_progress(tick: Tick, what: str, work: Callable[[], list[str]]) -> list[str]:
@@ -206,22 +194,3 @@ def _frequencies(ours: CompletionsClient, theirs: CompletionsClient, prompt: str
         f"{distance:.3f} in {table.shape[1]} bins",
         data={"p_value": p_value, "total_variation": distance},
     )
-
-
-def _root(url: str) -> str:
-    bare = url.rstrip("/")
-    if not bare.startswith(("http://", "https://")):
-        raise ConfigError(f"{url!r} is no URL: write it like http://localhost:8000/v1")
-    return bare if bare.endswith("/v1") else f"{bare}/v1"
-
-
-def _ask(url: str, body: dict[str, Any] | None = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
-            return json.load(response)
-    except urllib.error.HTTPError as error:
-        raise ConfigError(f"{url} answered {error.code}: {error.read(300).decode(errors='replace')}") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{url} cannot be asked ({error}): is the server running?") from None

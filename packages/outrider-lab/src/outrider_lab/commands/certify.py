@@ -40,6 +40,14 @@ def certify(
         str | None, typer.Option(help="URL of an OpenAI-compatible server with speculation, instead of a model.")
     ] = None,
     baseline: Annotated[str | None, typer.Option(help="URL of the same server without speculation.")] = None,
+    tools: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --endpoint: test tool calls, in so many requests.", show_default="none"),
+    ] = None,
+    at_once: Annotated[int, typer.Option(min=1, max=1024, help="Requests of --tools at once.")] = 32,
+    notation: Annotated[
+        str | None, typer.Option(help="With --tools: the notation of calls that a grammar forces in some requests.")
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="Also write the report here, as Markdown.")] = None,
     *,
     given: Given,
@@ -56,16 +64,21 @@ def certify(
     Example: outrider certify -m tinyllama-1.1b-chat --draft-model stories15m
 
     With --endpoint and --baseline, two OpenAI-compatible servers are compared instead.
+
+    Example: outrider certify --endpoint http://localhost:8000 --tools 1000
     """
     if quick and full:
         raise InvalidRequestError("quick and full exclude each other: use one of them")
     check_place(report)
-    if (endpoint is None) != (baseline is None):
+    served = None if model == o.DEFAULT_MODEL else model
+    if tools is not None:
+        found = _tools(endpoint, baseline, served, draft, tools, at_once, notation)
+    elif (endpoint is None) != (baseline is None):
         raise ConfigError("endpoint and baseline belong together: give the URLs of both servers")
-    if endpoint is not None and baseline is not None:
+    elif endpoint is not None and baseline is not None:
         if max_minutes is not None:
             raise ConfigError("max_minutes is for models: leave it out, or use --quick, to compare servers sooner")
-        found = _servers(endpoint, baseline, prompts, quick, full, None if model == o.DEFAULT_MODEL else model)
+        found = _servers(endpoint, baseline, prompts, quick, full, served)
     else:
         found = _model(model, o.engine(given), draft, verifier, prompts, _coverage(quick, full, max_minutes))
     if report is not None:
@@ -123,3 +136,29 @@ def _servers(endpoint: str, baseline: str, prompts: str, quick: bool, full: bool
     questions = workloads.load(prompts, count=count)
     with working("certify", total=None) as tick:
         return endpoints.compare(endpoint, baseline, questions, model=model, tokens=48 if quick else 128, tick=tick)
+
+
+def _tools(
+    endpoint: str | None,
+    baseline: str | None,
+    model: str | None,
+    draft: list[str] | None,
+    count: int,
+    at_once: int,
+    notation: str | None,
+) -> Certificate:
+    from outrider.utils.suggest import unknown
+    from outrider.utils.working import working
+    from outrider_lab.certify.report import Certificate
+    from outrider_lab.certify.tool_calls.notations import NOTATIONS
+    from outrider_lab.certify.tool_calls.suite import ToolSuite, check_tool_calls
+
+    if endpoint is None:
+        raise ConfigError("tools are of a server: name one with --endpoint")
+    if notation is not None and notation not in NOTATIONS:
+        raise ConfigError(unknown("notation", notation, NOTATIONS))
+    suite = ToolSuite(count, at_once, sources=draft or (), notation=notation)
+    with working("certify", total=None) as tick:
+        checks = check_tool_calls(endpoint, baseline, suite, model=model, tick=tick, expect=tick.expect)
+    subject = {"endpoint": endpoint, "baseline": baseline, "model": model, "requests": count, "at once": at_once}
+    return Certificate(subject, checks)
