@@ -33,7 +33,7 @@ COMMON = {
     "api-key-file max-queue max-tokens replicas",
     "bench": "model draft-model source peer prompts suite count concurrency rate rounds spec-length max-tokens "
     f"temperature plot out {MACHINE} json",
-    "certify": "model draft-model draft verifier quick full max-minutes strict prompts endpoint baseline "
+    "certify": "model draft-model draft verifier quick full max-minutes strict prompts endpoint baseline tools "
     f"report {MACHINE} json",
 }
 """The options that ``--help`` shows."""
@@ -55,7 +55,7 @@ RARE = {
     "stream-interval stream-padding playground log-level log-format log-prompts "
     "fleet ray-address routing share-drafts traces",
     "bench": f"max-chars category heads datastore python {_MACHINE} kv-cache",
-    "certify": f"heads datastore kv-cache {_MACHINE}",
+    "certify": f"at-once notation heads datastore kv-cache {_MACHINE}",
 }
 """Those that ``--help-all`` adds."""
 

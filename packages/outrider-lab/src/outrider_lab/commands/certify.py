@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from outrider_lab.certify.session import Coverage
 
 
+Tools = Annotated[int | None, typer.Option(min=1, help="Test tool calls of --endpoint, so many.", show_default="none")]
+AtOnce = Annotated[int, typer.Option(min=1, max=1024, help="Requests of --tools at once.", hidden=True)]
+Notation = Annotated[
+    str | None,
+    typer.Option(help="With --tools: the notation of calls that a grammar forces in some requests.", hidden=True),
+]
+
+
 @options_from(EngineConfig, only=("draft_model", "heads", "datastore", "kv_cache", *o.LOADING))
 def certify(
     model: o.Model = o.DEFAULT_MODEL,
@@ -40,14 +48,9 @@ def certify(
         str | None, typer.Option(help="URL of an OpenAI-compatible server with speculation, instead of a model.")
     ] = None,
     baseline: Annotated[str | None, typer.Option(help="URL of the same server without speculation.")] = None,
-    tools: Annotated[
-        int | None,
-        typer.Option(min=1, help="With --endpoint: test tool calls, in so many requests.", show_default="none"),
-    ] = None,
-    at_once: Annotated[int, typer.Option(min=1, max=1024, help="Requests of --tools at once.")] = 32,
-    notation: Annotated[
-        str | None, typer.Option(help="With --tools: the notation of calls that a grammar forces in some requests.")
-    ] = None,
+    tools: Tools = None,
+    at_once: AtOnce = 32,
+    notation: Notation = None,
     report: Annotated[Path | None, typer.Option(help="Also write the report here, as Markdown.")] = None,
     *,
     given: Given,
@@ -59,13 +62,9 @@ def certify(
     batches; whether a row's arithmetic depends on the other rows of its batch, and from which layer on; and the
     target's distribution, for verifiers that keep only that. Each difference is called rounding or a bug.
 
-    Ctrl-C ends the session early, with a report of the checks that were made.
-
     Example: outrider certify -m tinyllama-1.1b-chat --draft-model stories15m
 
-    With --endpoint and --baseline, two OpenAI-compatible servers are compared instead.
-
-    Example: outrider certify --endpoint http://localhost:8000 --tools 1000
+    --endpoint and --baseline compare two OpenAI-compatible servers.
     """
     if quick and full:
         raise InvalidRequestError("quick and full exclude each other: use one of them")
