@@ -15,6 +15,7 @@ from outrider.drafters.context import DrafterContext
 from outrider.drafters.datastore import MAX_MATCH, Datastore, Occurrence
 from outrider.drafters.text.best_first import Children, best_first
 from outrider.drafters.text.counts import sampled_chain
+from outrider.drafters.text.edited_copy import EditedCopy
 from outrider.drafters.text.responses import TOKEN_BYTES, Responses
 from outrider.drafters.text.suffix_index import SuffixIndex
 from outrider.utils.partitioned_store import Handle, PartitionedStore
@@ -54,12 +55,14 @@ def _weights(confidence: float) -> _Weights:
 OWN = [_weights(c) for c in _confidence(0.32, 0.93)]
 SHARED = [_weights(c) for c in _confidence(0.10, 0.60)]
 STORED = [_weights(c) for c in _confidence(0.09, 0.60, 0.10)]  # fitted to held-out answers
+COPIED = [_weights(c) for c in (0.2, 0.8, *[0.94] * (MAX_MATCH - 1))]  # fitted to edits of code and texts
+EDITED = [_weights(0.95)] * (MAX_MATCH + 1)
 
 
 class Continuation(NamedTuple):
     """An occurrence of the last tokens, with the table of its confidence."""
 
-    table: Sequence[_Weights]  # by length of match: OWN, SHARED or STORED
+    table: Sequence[_Weights]  # by length of match: OWN, SHARED, STORED, COPIED or EDITED
     tokens: Sequence[int]
     end: int
     match: int
@@ -146,7 +149,7 @@ class _SuffixState:
     request: RequestView
     index: SuffixIndex
     earlier: Handle[Responses]
-    learned: int = 0  # tokens of the request that the index has
+    copy: EditedCopy
 
 
 def build(context: DrafterContext) -> Drafter:
@@ -174,7 +177,8 @@ class SuffixDrafter(SingleRequestDrafter):
 
     def start(self, request: RequestView) -> None:
         earlier = self.responses.open(request.cache_salt, request.tenant)
-        self._states[request.id] = _SuffixState(request, SuffixIndex(), earlier)
+        copy = EditedCopy(request.tokens, request.prompt_length)
+        self._states[request.id] = _SuffixState(request, SuffixIndex(), earlier, copy)
 
     def finish(self, request_id: str) -> None:
         state = self._states.pop(request_id, None)
@@ -189,13 +193,19 @@ class SuffixDrafter(SingleRequestDrafter):
 
     def draft(self, request: RequestView, budget: int) -> Draft:
         tokens, state = request.tokens, self._states[request.id]
-        state.index.extend(0, tokens, state.learned, len(tokens))  # without the end, which has no next token yet
-        state.learned = len(tokens)
+        state.copy.follow(state.index)
         tail = tokens[-MAX_MATCH:]
         earlier = state.earlier.store
         shared = earlier.find(tail, SHARED_LIMIT)
         earlier.used(o.text for o in shared if o.match >= _REUSED)
-        root = [*continuations(state.index.find(tail, OWN_LIMIT), OWN), *continuations(shared, SHARED)]
+        own = state.index.find(tail, OWN_LIMIT)
+        root = [
+            Continuation(EDITED if edited else COPIED, text, end, min(match, MAX_MATCH))
+            for text, end, match, edited in state.copy.expected(budget)
+        ]
+        known = {place.end for place in root if place.tokens is tokens}
+        root += continuations((o for o in own if o.end not in known), OWN)
+        root += continuations(shared, SHARED)
         if self._datastore is not None:
             root += continuations(self._datastore.find(tail, SHARED_LIMIT), STORED)
         if request.speculation.counts_as_q:

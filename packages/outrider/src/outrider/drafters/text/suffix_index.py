@@ -47,15 +47,16 @@ class SuffixIndex:
                 if length <= end:
                     self._remove(hash(tuple(tokens[end - length : end])), text << _END_BITS | end)
 
-    def find(self, tail: Sequence[int], limit: int) -> list[Occurrence]:
+    def find(self, tail: Sequence[int], limit: int, lengths: Sequence[int] = LENGTHS) -> list[Occurrence]:
         """Up to ``limit`` occurrences of the longest indexed endings of ``tail``, latest first for each length.
 
-        ``tail``: the last ``MAX_MATCH`` tokens of a text, or all tokens of a shorter text.
+        ``tail``: the last ``MAX_MATCH`` tokens of a text, or all tokens of a shorter text. ``lengths``: of the endings
+        to look up, out of ``LENGTHS``.
         """
         found: list[Occurrence] = []
         seen: set[int] = set()
         n = len(tail)
-        for length in LENGTHS:
+        for length in lengths:
             places = self._places.get(hash(tuple(tail[n - length :])), ()) if length <= n else ()
             for place in (places,) if isinstance(places, int) else reversed(places):
                 if place in seen:
