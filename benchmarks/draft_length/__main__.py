@@ -2,6 +2,7 @@
 
     python -m benchmarks.draft_length play                  # speed over plain, and regret, by percentile
     python -m benchmarks.draft_length play --set loss_share=1 lent=1
+    python -m benchmarks.draft_length play --machines moe-64 moe-64-alike moe-64-apart
     python -m benchmarks.draft_length ablate                # without each of its parts
     python -m benchmarks.draft_length record OUT.npz --questions QUESTIONS
 
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.draft_length import record
-from benchmarks.draft_length.machines import MACHINES, Machine
+from benchmarks.draft_length.machines import MACHINES, MIXTURES, Machine
 from benchmarks.draft_length.report import Key, MakePolicy, groups, play, summary, table, timed
 from outrider.engine.draft_length.adaptive import AdaptiveLength
 from outrider.engine.draft_length.cost import StepCost
@@ -64,6 +65,10 @@ def flat_slope(machine: Machine) -> DraftLength:
     return AdaptiveLength(lambda: cost)
 
 
+def experts_as_timed(machine: Machine) -> DraftLength:
+    return AdaptiveLength(lambda: timed(replace(machine, experts=None), DEFAULT_SETTINGS))
+
+
 def parts() -> dict[str, MakePolicy]:
     """The policy as it is, and without each of its parts."""
 
@@ -83,6 +88,7 @@ def parts() -> dict[str, MakePolicy]:
         "scores corrected alike": partial(adaptive, settings=DEFAULT_SETTINGS, kind=ScoresAlike),
         "T never corrected": changed(weight=0.0),
         "contexts cost nothing": flat_slope,
+        "experts cost as timed": experts_as_timed,
         "every level drafted": partial(adaptive, settings=DEFAULT_SETTINGS, kind=EndlessLevels),
     }
 
@@ -102,6 +108,8 @@ def run_ablate(args: argparse.Namespace) -> None:
     recordings, rows = record.load(args.recording), dict[str, Any]()
     whole: Mapping[Key, Mapping[str, Any]] = {}
     for name, make in parts().items():
+        if args.only and name not in ("all parts", *args.only):
+            continue
         found = {key: summary(own) for key, own in groups(play(recordings, make, args.machines)).items()}
         whole = whole or found
         change = {key: 100 * (row["mean"] / whole[key]["mean"] - 1) for key, row in found.items() if "all" not in key}
@@ -168,7 +176,9 @@ def main() -> None:
         command = commands.add_parser(name)
         command.add_argument("--json", action="store_true", help="print JSON")
         command.add_argument("--recording", type=Path, default=RECORDED)
-        command.add_argument("--machines", nargs="+", default=list(MACHINES), choices=list(MACHINES))
+        if name == "ablate":
+            command.add_argument("--only", nargs="+", default=[], help="parts, beside all of them")
+        command.add_argument("--machines", nargs="+", default=list(MACHINES), choices=[*MACHINES, *MIXTURES])
         command.set_defaults(run=run)
         if name == "play":
             command.add_argument("--set", nargs="+", default=[], metavar="CONSTANT=VALUE")

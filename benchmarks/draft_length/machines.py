@@ -11,6 +11,15 @@ ROWS = (1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True)
+class Mixture:
+    """Distinct experts that passes of each of ``ROWS`` read, summed over layers, and the seconds that one takes."""
+
+    timed: tuple[float, ...]  # by passes that are timed beforehand
+    text: tuple[float, ...]  # by neighbours in texts
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Machine:
     """Seconds of a pass of each of ``ROWS``, and those that each token of context and each branch add to it."""
 
@@ -20,15 +29,22 @@ class Machine:
     outside: float = 3e-4  # of a step, outside the pass
     drafting: float = 1.2e-4  # more, for each request with a draft that is scored
     context: int = 200  # behind which requests begin to decode
+    experts: Mixture | None = None  # ``seconds`` are then those of passes that read as many as timed ones
 
     def between(self, values: Sequence[float], rows: int) -> float:
         i = min(max(bisect_left(ROWS, rows), 1), len(ROWS) - 1)
         low, high = ROWS[i - 1], ROWS[i]
         return values[i - 1] + (rows - low) / (high - low) * (values[i] - values[i - 1])
 
+    def union(self, rows: int) -> float:
+        """The mean number of experts that a pass of so many rows of text reads; 0 without experts."""
+        return 0.0 if self.experts is None else self.between(self.experts.text, rows)
+
     def step(self, rows: Sequence[int], contexts: Sequence[int], branches: Sequence[int]) -> tuple[float, float]:
         """Seconds of a step's pass, and of all else but proposals; each request has ``1 + its nodes`` rows."""
         taken = self.between(self.seconds, sum(rows))
+        if self.experts is not None:
+            taken += self.experts.seconds * (self.union(sum(rows)) - self.between(self.experts.timed, sum(rows)))
         for n, context, more in zip(rows, contexts, branches, strict=True):
             taken += max(0, context - 64) * self.between(self.slope, n)
             taken += more * (self.branch[0] + max(0, context - 64) * self.branch[1])
@@ -51,6 +67,25 @@ MACHINES = {
     "dear-rows": Machine(_ms(6.1, 9.2, 14.5, 25.1, 47.3, 92.0)),
 }
 """Shapes of 3B and of experts: rows beyond four follow from the speed of reading prompts."""
+
+
+def mixture(
+    seconds: tuple[float, ...], one: int, each: float, timed: Sequence[float], text: Sequence[float]
+) -> Machine:
+    """``one``: experts of a row; ``timed``, ``text``: those of ``ROWS``, as multiples of it."""
+    unions = [tuple(one * times for times in of) for of in (timed, text)]
+    return Machine(seconds, outside=5e-4, experts=Mixture(unions[0], unions[1], each))
+
+
+_64 = (_ms(21.2, 32.0, 48.9, 67.2, 93.6, 151), 192, 5.4e-5, (1, 1.82, 3.06, 4.27, 5.04, 5.8))
+_64_TEXT = (1, 1.66, 2.58, 3.62, 4.63, 5.4)
+MIXTURES = {
+    "moe-64": mixture(*_64, _64_TEXT),
+    "moe-64-alike": mixture(*_64, [1 + (times - 1) / 2 for times in _64_TEXT]),
+    "moe-64-apart": mixture(*_64, [8 * (1 - (7 / 8) ** n) for n in ROWS]),
+}
+"""Measured by ``benchmarks.experts``: Qwen3-MoE's shape, 8 of 64 experts in 24 layers, on texts that share as those of
+the small model that ``benchmarks.experts_lab`` trains, twice as much, or by chance alone."""
 
 
 class Noise:

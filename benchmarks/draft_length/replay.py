@@ -6,14 +6,16 @@ the clock, and so one seed gives the same result on every machine.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.draft_length.machines import Machine, Noise
+from benchmarks.draft_length.machines import ROWS, Machine, Noise
 from benchmarks.draft_length.record import DEPTH, RIGHT, WRONG, Recording
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.engine.draft_length.policy import DraftLength, ProposalCost
 from outrider.engine.request import Request
+from outrider.models.experts import ExpertReads
 from outrider.verify.draft import EMPTY, Draft
 
 FIXED = (0, 1, 2, 3, 4, 6, 8, 12, 16)
@@ -59,11 +61,14 @@ class Machinery:
 
     def __init__(self, machine: Machine, policy: DraftLength, seed: int) -> None:
         self._machine, self._policy, self._noise = machine, policy, Noise(seed)
+        self._random = random.Random(seed)
 
     def decode(self, recordings: Sequence[Recording], first: int = 0) -> list[float]:
         """Decode these together; seconds until each of them was done."""
         requests = [begin(recording, first + i, self._machine) for i, recording in enumerate(recordings)]
         running, clock, done = list(range(len(requests))), 0.0, [0.0] * len(requests)
+        if len(requests) == 1 and recordings[0].prompt_tokens >= ROWS[-1] and self._machine.experts is not None:
+            self._policy.observe_prompt(ExpertReads(0, {n: self._union(n) for n in ROWS}))
         while running:
             clock += self._step([requests[i] for i in running], [recordings[i] for i in running])
             for i in running:
@@ -72,6 +77,10 @@ class Machinery:
                     self._policy.finish(requests[i].id)
             running = [i for i in running if not done[i]]
         return done
+
+    def _union(self, rows: int) -> float:
+        """Experts of a pass, or of windows of a prompt; those of one row are no more and no fewer."""
+        return self._machine.union(rows) * (1.0 if rows == 1 else self._random.lognormvariate(0.0, 0.06))
 
     def _step(self, requests: Sequence[Request], recordings: Sequence[Recording]) -> float:
         policy, machine = self._policy, self._machine
@@ -84,7 +93,10 @@ class Machinery:
         kept = policy.select(requests, drafts, [1] * len(requests), budgets)
         rows, contexts = [1 + len(draft) for draft in kept], [request.num_computed_tokens for request in requests]
         scoring, outside = machine.step(rows, contexts, [draft.branches for draft in kept])
-        policy.observe_forward_pass(requests, kept, self._noise(scoring))
+        experts = round(self._union(sum(rows)))
+        if machine.experts is not None:
+            scoring += machine.experts.seconds * (experts - machine.union(sum(rows)))
+        policy.observe_forward_pass(requests, kept, self._noise(scoring), experts)
         for request, recording, draft in zip(requests, recordings, kept, strict=True):
             self._commit(request, recording, draft)
         policy.observe_step(len(requests), self._noise(outside) + proposing)

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.draft_length.machines import MACHINES, Machine
+from benchmarks.draft_length.machines import MACHINES, MIXTURES, Machine
 from benchmarks.draft_length.record import Recording
 from benchmarks.draft_length.replay import FIXED, Machinery, Played, fixed_seconds
 from outrider.engine.draft_length.cost import StepCost
+from outrider.engine.draft_length.expert_union import ExpertUnion
 from outrider.engine.draft_length.policy import DraftLength
 from outrider.engine.draft_length.settings import DraftLengthSettings
 
@@ -25,8 +26,9 @@ Key = tuple[
 
 def timed(machine: Machine, settings: DraftLengthSettings) -> StepCost:
     """T(n) as calibration finds it: a few percent off at each size."""
-    noise = random.Random(1)
-    return StepCost([s * noise.lognormvariate(0.0, 0.03) for s in machine.seconds], machine.slope, settings)
+    noise, own = random.Random(1), machine.experts
+    experts = None if own is None else ExpertUnion(own.timed, own.seconds, settings.weight)
+    return StepCost([s * noise.lognormvariate(0.0, 0.03) for s in machine.seconds], machine.slope, settings, experts)
 
 
 def play(
@@ -38,7 +40,7 @@ def play(
     """Every request on every machine."""
     out: dict[Key, list[Played]] = {}
     for name in machines:
-        machine = MACHINES[name]
+        machine = (MACHINES | MIXTURES)[name]
         for source in dict.fromkeys(each.source for each in recordings):
             own = [each for each in recordings if each.source == source]
             for mode in modes:
@@ -62,7 +64,7 @@ def _play_one(
 @cache
 def _fixed(recording: Recording, machine: str) -> tuple[float, float]:
     """Seconds without drafts, and with the best of the fixed lengths."""
-    seconds = [fixed_seconds(recording, MACHINES[machine], length) for length in FIXED]
+    seconds = [fixed_seconds(recording, (MACHINES | MIXTURES)[machine], length) for length in FIXED]
     return seconds[0], min(seconds)
 
 

@@ -77,6 +77,19 @@ def test_a_model_whose_passes_are_slow_is_not_timed_at_every_start(
     assert not timed
 
 
+def test_times_without_what_a_disturbance_left_out_are_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path))
+    model, more = small_models.llama("int8"), (64, 1, 1)
+    assert isinstance(model, NativeLlamaModel)
+    found = [
+        measured_once(model, PROBES, TIMES.__getitem__, lambda own=own: own, (more,))  # type: ignore[misc]
+        for own in (TIMES, TIMES | {more: 0.001}, TIMES)
+    ]
+    assert [more in times for times in found] == [False, True, True]
+
+
 def test_times_are_of_a_model_and_a_number_of_threads(measured: Callable[..., bool]) -> None:
     assert [measured(), measured(precision="fp32")] == [True, True]
     with own_context(threads=2):

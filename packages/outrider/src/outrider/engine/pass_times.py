@@ -33,15 +33,16 @@ _OTHERWISE = 3.0  # times slower that a machine may be and still be taken for th
 
 def measured_once(
     model: NativeLlamaModel, probes: tuple[tuple[int, ...], ...], time_pass: Callable[[tuple[int, ...]], float],
-    measure: Callable[[], PassTimes],
+    measure: Callable[[], PassTimes], more: tuple[tuple[int, ...], ...] = (),
 ) -> PassTimes:  # fmt: skip
     """The result of ``measure``, or its kept result for an equal model on this machine.
 
     Args:
         probes: passes that are timed again to compare.
         time_pass: seconds of one pass now.
+        more: without which kept times do not count, as a disturbance left them out.
     """
-    times = _measured_once(model, probes, time_pass, measure)
+    times = _measured_once(model, probes, time_pass, measure, more)
     if model.kept_at is not None:
         facts = {"processor": processor_name(), "threads": model.context.threads}
         _write(_last_place(model.kept_at.parent.name), facts | {"times": _as_json(times)})
@@ -68,11 +69,11 @@ def _last_place(name: str) -> Path:
 
 def _measured_once(
     model: NativeLlamaModel, probes: tuple[tuple[int, ...], ...], time_pass: Callable[[tuple[int, ...]], float],
-    measure: Callable[[], PassTimes],
+    measure: Callable[[], PassTimes], more: tuple[tuple[int, ...], ...],
 ) -> PassTimes:  # fmt: skip
     path = _place(model)
     kept = _read(path)
-    if all(probe in kept for probe in probes):
+    if all(case in kept for case in (*probes, *more)):
         if _TRIES * sum(kept[probe] for probe in probes) > _PATIENCE:
             return kept  # a large model's first steps correct them at less cost
         slower = [min(time_pass(probe) for _ in range(_TRIES)) / kept[probe] for probe in probes]

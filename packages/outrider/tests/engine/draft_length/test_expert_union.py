@@ -48,8 +48,11 @@ def test_a_prompt_tells_the_price_of_rows_that_share_experts() -> None:
     for n, union in zip(ROWS, DRAWN, strict=True):
         assert cost.pass_seconds([n], [0]) == pytest.approx(seconds(n, union))
     cost.observe_text(text(SHARED))
+    assert seconds(2, SHARED[1]) < cost.pass_seconds([2], [0]) < seconds(2, DRAWN[1])  # one does not tell all
+    for _ in range(200):
+        cost.observe_text(text(SHARED))
     for n, union in zip(ROWS, SHARED, strict=True):
-        assert cost.pass_seconds([n], [0]) == pytest.approx(seconds(n, union))
+        assert cost.pass_seconds([n], [0]) == pytest.approx(seconds(n, union), rel=0.001)
 
 
 def test_a_prompt_of_a_few_tokens_tells_nothing() -> None:
@@ -86,7 +89,7 @@ def drafted(prompt: list[float] | None) -> int:
     if prompt is not None:
         policy.observe_prompt(text(prompt))  # which comes before the costs are known
     policy.budget([r], [8])
-    draft = Draft.chain([7] * 8, source="source", scores=[0.55] * 8)
+    draft = Draft.chain([7] * 8, source="source", scores=[0.7] * 8)
     policy.observe_proposals(r, {"source": ProposalCost(1e-5, 8)})
     (kept,) = policy.select([r], [draft], [1], [8])
     return len(kept)
@@ -101,11 +104,13 @@ def test_calibration_tells_the_price_of_an_expert(each: float, monkeypatch: pyte
     """By rows of one token, which share their experts: T = 2 ms + 0.5 ms a row + 0.1 ms an expert, or nothing."""
     experts = Experts(count=COUNT, used=USED, size=16, normalised=True)
     c = small_models.config(experts=experts, num_layers=LAYERS, intermediate_size=16, max_seq_len=1024)
-    clock = [0.0]
+    clock, seen = [0.0], set[int]()
 
     def forward(batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
         count = round(DRAWN[0] + 100 * (len(set(batch.token_ids)) - 1))
         clock[0] += 0.002 + 0.0005 * len(batch.token_ids) + each * count
+        clock[0] += 0.5 * len({*batch.token_ids} - seen)  # whose experts are read from disk
+        seen.update(batch.token_ids)
         return ForwardOutput(rows, rows, experts=ExpertReads(count, {}))
 
     model = small_models.llama(num_layers=1, max_seq_len=1024)
@@ -118,7 +123,8 @@ def test_calibration_tells_the_price_of_an_expert(each: float, monkeypatch: pyte
     for n in (1, 4, 8, 16, 32):
         count = DRAWN[0] + 100 * (n - 1)
         assert cost.pass_seconds([n], [64]) == pytest.approx(0.002 + 0.0005 * n + each * count)
-    cost.observe_text(text([DRAWN[0]] * len(ROWS)))
+    for _ in range(400):
+        cost.observe_text(text([DRAWN[0]] * len(ROWS)))
     for n in (1, 4, 8, 16, 32):
         count = DRAWN[0] + (0 if each else 100 * (n - 1))
-        assert cost.pass_seconds([n], [64]) == pytest.approx(0.002 + 0.0005 * n + each * count)
+        assert cost.pass_seconds([n], [64]) == pytest.approx(0.002 + 0.0005 * n + each * count, rel=0.001)

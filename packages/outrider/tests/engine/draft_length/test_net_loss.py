@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from outrider.config import SamplingParams
 from outrider.engine.draft_length.adaptive import AdaptiveLength
 from outrider.engine.draft_length.cost import StepCost
+from outrider.engine.draft_length.expert_union import ExpertUnion
 from outrider.engine.draft_length.net_loss import Account, DomainStats, RequestClass
 from outrider.engine.draft_length.policy import ProposalCost
 from outrider.engine.draft_length.row_counts import ROWS
 from outrider.engine.draft_length.settings import DEFAULT_SETTINGS
 from outrider.engine.request import Request
+from outrider.models.experts import ExpertReads
 from outrider.verify.draft import EMPTY, Draft
 from tests.small_engines import request
 
@@ -25,11 +27,15 @@ COSTS_MS = {
     "experts, dear rows": (78.0, 111.0, 176.0, 290.0, 430.0, 640.0),
 }
 PROPOSAL = 0.03  # plain passes that a proposal takes
+EXPERTS = "experts, priced by those read"
+COSTS_MS[EXPERTS] = (21.2, 32.0, 48.9, 67.2, 93.6, 151.0)
+READ = 192.0, 350.0, 588.0, 820.0, 968.0, 1114.0  # by passes that were timed
 UNFORESEEN = 4  # proposals, whose cost nobody knew: the first two that begin a request, and the first two that do not
 
 
 def cost_of(name: str) -> StepCost:
-    return StepCost([ms / 1000 for ms in COSTS_MS[name]], [0.0] * len(ROWS))
+    experts = ExpertUnion(READ, 5.4e-5, DEFAULT_SETTINGS.weight) if name == EXPERTS else None
+    return StepCost([ms / 1000 for ms in COSTS_MS[name]], [0.0] * len(ROWS), experts=experts)
 
 
 def plain_s(name: str) -> float:
@@ -41,13 +47,14 @@ def asked(id: str) -> Request:
 
 
 def lost(
-    policy: AdaptiveLength, name: str, right: list[int], scores: list[float], id: str
+    policy: AdaptiveLength, name: str, right: list[int], scores: list[float], id: str, cost: StepCost | None = None
 ) -> list[tuple[float, float]]:
     """After each step of a request: seconds of plain decoding for its tokens, and seconds lost to that.
 
-    ``right``: of each step, how many nodes of its proposal are right, if they are scored.
+    ``right``: of each step, how many nodes of its proposal are right, if they are scored. ``cost``: None is that of
+    the name.
     """
-    cost, r = cost_of(name), asked(id)
+    cost, r = cost or cost_of(name), asked(id)
     decoded, spent, out = 0.0, 0.0, []
     for n in right:
         (budget,) = policy.budget([r], [len(scores)])
@@ -189,3 +196,18 @@ def test_a_request_alone_drafts_as_much_after_many_at_once() -> None:
     for r in together:
         policy.finish(r.id)
     assert nodes_alone("after") >= before >= 4
+
+
+@hypothesis_settings(max_examples=40)
+@given(shares=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=6), right=RIGHT, scores=SCORES)
+def test_the_bound_holds_whatever_prompts_say_of_experts(
+    shares: list[float], right: list[int], scores: list[float]
+) -> None:
+    """``shares``: of each prompt before, how much of what rows read beyond the first row's they share."""
+    cost = cost_of(EXPERTS)
+    for share in shares:
+        cost.observe_text(ExpertReads(0, {n: READ[0] + share * (u - READ[0]) for n, u in zip(ROWS, READ, strict=True)}))
+    step = cost.plain([0])
+    assert step == pytest.approx(plain_s(EXPERTS))  # a row reads as many as ever
+    for decoded, loss in lost(AdaptiveLength(lambda: cost), EXPERTS, right, scores, "r", cost):
+        assert loss <= 0.02 * decoded + (2 + UNFORESEEN * PROPOSAL) * step + 1e-9

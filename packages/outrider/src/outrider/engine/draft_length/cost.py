@@ -158,7 +158,8 @@ def calibrate(model: Model, settings: DraftLengthSettings = DEFAULT_SETTINGS) ->
     measure = partial(_time_passes, model, contexts, float(os.environ.get(CALIBRATION_S, settings.calibration_s)))
     if CALIBRATION_S not in os.environ and isinstance(model, NativeLlamaModel):
         probes = (contexts[0], 1), (contexts[0], 8)
-        times = measured_once(model, probes, partial(_time_pass, model), measure)
+        more = () if model.config.experts is None else ((contexts[0], 1, _EXPERTS),)
+        times = measured_once(model, probes, partial(_time_pass, model), measure, more)
     else:
         times = measure()
     timed = [n for n in ROWS if (contexts[0], n) in times]
@@ -208,13 +209,14 @@ def _time_passes(model: Model, contexts: Sequence[int], seconds: float) -> PassT
     always, alike = len(cases) - len(_IF_TIME), (contexts[0], _ALIKE, _EXPERTS)
     cache.extend(slot, 1)
     out = model.forward(_batch(model, slot, 0, 1), cache)  # the first pass reads weights from disk
+    least = 1
     if out.experts is not None:
         cases.insert(0, alike)
-        always += 1
+        always, least = always + 1, 2  # each case's first pass reads its own experts from disk
     times: dict[tuple[int, ...], list[float]] = {case: [] for case in cases}
     read: dict[tuple[int, ...], int] = {}
     began = time.perf_counter()
-    while time.perf_counter() - began < seconds or not times[cases[0]]:
+    while time.perf_counter() - began < seconds or len(times[cases[0]]) < least:
         for place, case in enumerate(cases):
             if place >= always and time.perf_counter() - began >= seconds:
                 break
@@ -228,8 +230,8 @@ def _time_passes(model: Model, contexts: Sequence[int], seconds: float) -> PassT
             read[case] = 0 if out.experts is None else out.experts.count
         if all(len(measured) >= _REPEATS for measured in times.values()):
             break
-    least = {case: min(measured) for case, measured in times.items() if measured}
-    return least if alike not in least else _with_experts(least, read, alike)
+    found = {case: min(measured) for case, measured in times.items() if measured}
+    return found if alike not in found else _with_experts(found, read, alike)
 
 
 def _with_experts(

@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from outrider.engine.draft_length.row_counts import ROWS, between, nearest
 from outrider.models.experts import ExpertReads
 
+_TIMED = 3
+"""Passes that a timed one counts as: a request's first draft may be of tokens that share less than its prompt's."""
+
 
 class ExpertUnion:
     """Distinct experts, summed over layers, that passes of so many rows are expected to read."""
@@ -26,7 +29,7 @@ class ExpertUnion:
         """
         self.seconds, self._weight = seconds, weight
         self._timed, self._mean = list(timed), list(timed)
-        self._seen = [0] * len(ROWS)
+        self._seen = [_TIMED] * len(ROWS)
 
     def expected(self, rows: int) -> float:
         """E[union] of a pass of so many rows."""
