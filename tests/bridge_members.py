@@ -91,6 +91,7 @@ OWN: dict[str, dict[str, Any]] = {
     "mamba2": {"num_heads": 4, "head_dim": 32, "n_groups": 1, "chunk_size": 8},
     "minimax": {"layer_types": _MIXED},
     "modernbert-decoder": {**_NAMED, "cls_token_id": 3, "sep_token_id": 4, "layer_types": _KINDS},
+    "nemotron_h": {"time_step_min": 1e-30},
     "olmo_hybrid": {"layer_types": _MIXED},
     "qwen3_5_text": _DELTA,
     "qwen3_5_moe_text": _DELTA,

@@ -77,5 +77,6 @@ def test_reduced_precision(member: tuple[Path, Floats], dtype: Any, error: float
 def test_every_family_has_a_member() -> None:
     others = {"llama", "mistral", "qwen2", "qwen3"}  # see test_parity
     states = {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "lfm2", "lfm2_moe", "granitemoehybrid"}  # see weights
+    states.add("nemotron_h")
     elsewhere = others | states | {"deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4"} | NATIVE_ONLY
     assert FAMILIES.keys() - elsewhere == {build(name).config.model_type for name in MEMBERS}

@@ -1,6 +1,6 @@
 /* Prints digests for each instruction set of this machine and number of threads: of all results of models like Llama, of
  * hybrids', of models with attention sinks, of models that attend to latents, of routers of all kinds, of a model whose
- * layers differ, and of models with short convolutions or Mamba-2.
+ * layers differ, of models with short convolutions or Mamba-2, and of models whose layers are a mixer or an MLP alone.
  *
  *     driver [-v] [-t THREADS] [ISA ...]      (-v: also by model and type of cache; otherwise 1, 2, 4 and 8 threads)
  *
@@ -229,7 +229,7 @@ static uint64_t digest_of_everything(const outrider_model *models) {
 static void print_digests(const char *isa, const outrider_model *models, const outrider_model *hybrids,
                           const outrider_model *sinking, const outrider_model *latents,
                           const outrider_model *routers, const outrider_model *layers, const outrider_model *recurring,
-                          const outrider_model *chunked, int only_threads) {
+                          const outrider_model *chunked, const outrider_model *alone, int only_threads) {
     static const int threads[] = {1, 2, 4, 8};
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
         if (only_threads && threads[t] != only_threads) continue;
@@ -239,8 +239,9 @@ static void print_digests(const char *isa, const outrider_model *models, const o
         unsigned long long routed = digest_of_routers(routers), layer = digest_of_layers(layers);
         unsigned long long more = digest_of_hybrids(recurring, RECURRENCES, recurrence_sizes);
         unsigned long long chunks = digest_of_sinks(chunked);
-        printf("%s %d %016llx %016llx %016llx %016llx %016llx %016llx %016llx %016llx\n", isa, outrider_threads(context),
-               all, own, sinks, latent, routed, layer, more, chunks);
+        unsigned long long parts = digest_of_hybrids(alone, ALONE, recurrence_sizes + 1);
+        printf("%s %d %016llx %016llx %016llx %016llx %016llx %016llx %016llx %016llx %016llx\n", isa, outrider_threads(context),
+               all, own, sinks, latent, routed, layer, more, chunks, parts);
         fflush(stdout);
         require(outrider_destroy(context), "its end");
     }
@@ -261,16 +262,17 @@ int main(int count, char **words) {
     outrider_model models[MODELS], hybrids[HYBRIDS], sinking = random_sinking(), latents[LATENT_MODELS];
     outrider_model routers = random_routers();
     outrider_model layers = random_layers(), chunked = random_chunked();
-    outrider_model recurring[RECURRENCES];
+    outrider_model recurring[RECURRENCES], alone[ALONE];
     for (int i = 0; i < MODELS; i++) models[i] = random_model(i);
     for (int i = 0; i < HYBRIDS; i++) hybrids[i] = random_hybrid(i);
     for (int i = 0; i < LATENT_MODELS; i++) latents[i] = random_latents(i);
     for (int i = 0; i < RECURRENCES; i++) recurring[i] = random_recurring(i);
+    for (int i = 0; i < ALONE; i++) alone[i] = random_alone(i);
     for (size_t i = 0; i < sizeof every / sizeof *every; i++) {
         int asked = at == count;
         for (int w = at; w < count; w++) asked |= !strcmp(words[w], every[i]);
         if (asked && outrider_isa_state(every[i]) == OUTRIDER_ISA_WORKS)
-            print_digests(every[i], models, hybrids, &sinking, latents, &routers, &layers, recurring, &chunked,
+            print_digests(every[i], models, hybrids, &sinking, latents, &routers, &layers, recurring, &chunked, alone,
                           only_threads);
     }
     return failures != 0;

@@ -3,7 +3,7 @@
 #ifndef DRIVER_HYBRID_H
 #define DRIVER_HYBRID_H
 
-enum { HYBRIDS = 2, RECURRENCES = 3, SLOTS = 4, PENDING = 16, TREE_NODES = 9 };
+enum { HYBRIDS = 2, RECURRENCES = 3, ALONE = 2, SLOTS = 4, PENDING = 16, TREE_NODES = 9 };
 
 typedef struct {
     int32_t key_heads, value_heads, key_dim, value_dim, convolution, tiled, kind;
@@ -67,6 +67,21 @@ static outrider_model random_recurring(int which) {
     random_state = 5151 + (uint64_t)which;
     for (int i = 0; i < m.layers; i++)
         if (i != 1) layers[i].recurrent = random_recurrence(recurrence_sizes + which, m.hidden, 3 * i + which);
+    return m;
+}
+
+/* Layers that are Mamba-2, attention, and an MLP or experts alone, with squared ReLU without a gate (Nemotron-H). */
+static outrider_model random_alone(int which) {
+    outrider_model m = random_recurring(which + 1);
+    outrider_layer *layers = (outrider_layer *)m.layer, *last = layers + m.layers - 1;
+    m.activation = OUTRIDER_RELU_SQUARED;
+    if (which) add_experts(&m, m.layers - 1, 1, 5, 2);
+    for (int e = 0; e < last->experts; e++) ((outrider_mlp *)last->expert)[e].up = (outrider_weight){0};
+    for (int i = 0; i < m.layers; i++) {
+        layers[i].mlp.up = (outrider_weight){0};
+        layers[i].lacks = i < m.layers - 1 ? OUTRIDER_LACKS_MLP : OUTRIDER_LACKS_MIXER;
+    }
+    last->recurrent = NULL;
     return m;
 }
 

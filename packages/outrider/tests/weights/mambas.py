@@ -42,6 +42,35 @@ _EXPERTS = {"num_local_experts": 6, "num_experts_per_tok": 3, "intermediate_size
 _EXPERTS_HEADER = {"expert_count": 6, "expert_used_count": 3, "feed_forward_length": 32}
 
 
+_NEMOTRON: dict[str, Any] = {
+    **{
+        "time_step_min": 1e-30,
+        "head_dim": 16,
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 16,
+        "ssm_state_size": 16,
+        "n_groups": 2,
+    },
+    **{"layers_block_type": ["linear_attention", "mlp", "linear_attention", "full_attention", "mlp"]},
+}
+_NEMOTRON_HEADER: dict[str, Any] = {
+    **_SSM,
+    **{"ssm.group_count": 2, "block_count": 5, "attention.head_count_kv": [0, 0, 0, 2, 0]},
+    **{"feed_forward_length": [0, 96, 0, 0, 96], "attention.key_length": 16, "attention.value_length": 16},
+    **{"attention.layer_norm_epsilon": 1e-5, "attention.layer_norm_rms_epsilon": 1e-5},
+}
+_MOE: dict[str, Any] = {
+    **{"layers_block_type": ["moe", "linear_attention", "full_attention", "linear_attention", "moe"]},
+    **{"n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32, "routed_scaling_factor": 2.5},
+    **{"moe_shared_expert_intermediate_size": 48},
+}
+_MOE_HEADER: dict[str, Any] = {
+    **{"attention.head_count_kv": [0, 0, 2, 0, 0], "feed_forward_length": [32, 0, 0, 0, 32], "expert_count": 8},
+    **{"expert_used_count": 3, "expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 48},
+    **{"expert_shared_count": 1, "expert_weights_norm": True, "expert_weights_scale": 2.5, "expert_group_count": 1},
+}
+
+
 @dataclass(frozen=True)
 class Case:
     arch: str
@@ -60,6 +89,8 @@ CASES: dict[str, Case] = {
         _GRANITE | _EXPERTS | {"mamba_n_groups": 2},
         _GRANITE_HEADER | _EXPERTS_HEADER | {"ssm.group_count": 2},
     ),
+    "nemotron_h": Case("nemotron_h", "NemotronH", _NEMOTRON, _NEMOTRON_HEADER),
+    "nemotron_h with experts": Case("nemotron_h_moe", "NemotronH", _NEMOTRON | _MOE, _NEMOTRON_HEADER | _MOE_HEADER),
 }
 MORE: dict[str, Case] = {
     "granitehybrid that rotates": Case(
@@ -75,6 +106,18 @@ MORE: dict[str, Case] = {
         "GraniteMoeHybrid",
         _GRANITE | {"num_local_experts": 0, "position_embedding_type": "rope", "layer_types": ["full_attention"] * 4},
         {},
+    ),
+    "nemotron_h with experts in groups beside MLPs": Case(
+        "nemotron_h_moe",
+        "NemotronH",
+        _NEMOTRON
+        | _MOE
+        | {"layers_block_type": ["full_attention", "linear_attention", "moe", "mlp"], "n_group": 4, "topk_group": 2}
+        | {"norm_topk_prob": False, "use_conv_bias": False, "tie_word_embeddings": True},
+        {},
+    ),
+    "nemotron_h with biases": Case(
+        "nemotron_h", "NemotronH", _NEMOTRON | {"use_bias": True, "mlp_bias": True, "conv_kernel": 3}, {}
     ),
 }
 """Options that GGUF files do not have, or have as another architecture's."""
@@ -100,13 +143,14 @@ def build(case: str) -> Any:
 
 def _parts(name: str, tensor: Tensor, groups: int, experts: int) -> Iterator[tuple[str, Tensor]]:
     """A saved tensor as the converter cuts and turns it, under the names that it looks up."""
-    if name.endswith((".mamba.D", ".mamba.A_log")):
+    name = name.replace("e_score_correction_bias", "e_score_correction.bias")
+    if name.endswith((".D", ".A_log")):
         yield name, (-torch.exp(tensor) if name.endswith("A_log") else tensor).reshape(-1, 1)
-    elif name.endswith(".mamba.norm.weight"):
+    elif name.endswith((".mamba.norm.weight", ".mixer.norm.weight")):
         yield name, tensor.reshape(groups, -1)
     elif name.endswith(("conv1d.weight", ".dt_bias")):
         yield name.replace(".dt_bias", ".dt_proj.bias"), tensor.squeeze(1) if tensor.dim() == 3 else tensor
-    elif name.endswith(("self_attn.q_proj.weight", "self_attn.k_proj.weight")):
+    elif name.endswith((".q_proj.weight", ".k_proj.weight")):
         heads = 4 if ".q_proj." in name else 2
         yield name, tensor.unflatten(0, (heads, 2, -1)).swapaxes(1, 2).reshape(tensor.shape)
     elif name.endswith("_linear.weight"):
@@ -126,8 +170,13 @@ def converted(case: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """As llama.cpp's converter writes the tensors of a saved model."""
     found = CASES[case]
     arch = next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == found.arch)
-    names, out = gguf.get_tensor_name_map(arch, 9), dict[str, Tensor]()
-    for own, tensor in tensors.items():
+    names, out, experts = gguf.get_tensor_name_map(arch, 9), dict[str, Tensor](), dict[str, list[Tensor]]()
+    for own in sorted(tensors):
+        if ".mixer.experts." in own:
+            before, _, part = own.removeprefix("backbone.").partition(".mixer.experts.")
+            experts.setdefault(f"model.{before}.mlp.experts.{part.partition('.')[2]}", []).append(tensors[own])
+    stacked = {name: torch.stack(parts) for name, parts in experts.items()}
+    for own, tensor in ({n: t for n, t in tensors.items() if ".mixer.experts." not in n} | stacked).items():
         for part, value in _parts(own, tensor, found.header["ssm.group_count"], found.header.get("expert_count", 0)):
             name = names.get_name(part, try_suffixes=(".weight", ".bias"))
             assert name is not None, part

@@ -126,6 +126,10 @@ def small(family: str) -> dict[str, Any]:
     if family == "granitemoehybrid":
         raw |= {"num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 16}
         raw |= {"layer_types": ["linear_attention", "full_attention"], "mamba_n_heads": 4, "mamba_d_state": 8}
+    if family == "nemotron_h":
+        raw |= {"layers_block_type": ["linear_attention", "full_attention", "moe", "mlp"], "n_groups": 2}
+        raw |= {"mamba_num_heads": 4, "mamba_head_dim": 8, "ssm_state_size": 8, "moe_intermediate_size": 24}
+        raw |= {"moe_shared_expert_intermediate_size": 16, "n_routed_experts": 4, "time_step_min": 1e-30}
     if family == "gemma4_text":
         raw |= {
             "global_head_dim": 16,

@@ -86,6 +86,11 @@ _OWN: dict[str, dict[str, Any]] = {
     "olmoe": {"num_experts": 5, "num_experts_per_tok": 2},
     **{family: {"num_local_experts": 5, "num_experts_per_tok": 2} for family in ("granitemoe", "minimax_m2")},
     "granitemoehybrid": _MAMBA,
+    "nemotron_h": {
+        **{"layers_block_type": ["linear_attention", "full_attention", "moe", "mlp"], "head_dim": 8, "n_groups": 2},
+        **{"mamba_num_heads": 4, "mamba_head_dim": 8, "ssm_state_size": 8, "moe_intermediate_size": 24},
+        **{"moe_shared_expert_intermediate_size": 16, "n_routed_experts": 4, "time_step_min": 1e-30},
+    },
     **dict.fromkeys(("glm4_moe", "dots1"), _ROUTED),
     "ernie4_5_moe": {"moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 24},
     "hunyuan_v1_moe": {"num_experts": 5, "moe_topk": 2},

@@ -54,12 +54,12 @@ class LayerWeights:
 
     index: int  # among the layers with attention, or among the recurrent ones
     attention_norm: Norm | None
-    qkv: TorchLinear  # d -> (heads + 2 kv_heads) * head_dim, with gates heads more; or other first projections
+    qkv: TorchLinear | None  # d -> (heads + 2 kv_heads) * head_dim, with gates heads more; or other first projections
     q_norm: RMSNorm | None  # per head
     k_norm: RMSNorm | None
-    out: TorchLinear
+    out: TorchLinear | None  # None, as qkv: the layer is an MLP or experts alone
     mlp_norm: Norm | None
-    mlp: MLPWeights | ExpertWeights
+    mlp: MLPWeights | ExpertWeights | None  # None: the layer is attention or recurrence alone
     kind: int = 0
     """Index of the layer's attention plan and rotation in the forward pass."""
     whole_qk_norm: bool = False  # over all heads together
@@ -157,10 +157,14 @@ class DecoderLayers:
         """A decoder layer around any attention."""
 
         def forward(layer: LayerWeights, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
-            x, normed = self._add_norm(x, y, layer.attention_norm)
-            y = self._added(layer.out(attention(layer, layer.qkv(normed))), layer.attention_output_norm)
-            x, normed = self._add_norm(x, y, layer.mlp_norm)
-            return x, self._added(self._mlp(layer.mlp, normed), layer.mlp_output_norm)
+            if layer.qkv is not None and layer.out is not None:
+                x, normed = self._add_norm(x, y, layer.attention_norm)
+                y = self._added(layer.out(attention(layer, layer.qkv(normed))), layer.attention_output_norm)
+            if layer.mlp is not None:
+                x, normed = self._add_norm(x, y, layer.mlp_norm)
+                y = self._added(self._mlp(layer.mlp, normed), layer.mlp_output_norm)
+            assert y is not None
+            return x, y
 
         return forward
 

@@ -52,11 +52,16 @@ def _gelu_tanh(x: Tensor) -> Tensor:
     return elementwise(lambda part: F.gelu(part, approximate="tanh"), x.float()).to(x.dtype)
 
 
+def _relu_squared(x: Tensor) -> Tensor:
+    """The square of max(x, 0): [T, intermediate]. Both steps are exact or round alike in any code."""
+    return F.relu(x).square()
+
+
 def activation(name: str, clamp: ClampedSwiGLU | None) -> Activation:
     """What the layers' MLPs have between their linear layers; ``clamp``: in place of the activation ``name``."""
     if clamp is not None:
         return partial(_clamped_swiglu, clamp)
-    return partial(_times_up, _silu if name == "silu" else _gelu_tanh)
+    return partial(_times_up, {"silu": _silu, "gelu_tanh": _gelu_tanh, "relu_squared": _relu_squared}[name])
 
 
 def _times_up(function: Callable[[Tensor], Tensor], gate: Tensor, up: Tensor | None) -> Tensor:

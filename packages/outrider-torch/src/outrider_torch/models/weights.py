@@ -58,13 +58,20 @@ class TorchWeights:
         c, name = self._config, f"model.layers.{i}."
         state, attention = c.is_recurrent(i), name + "self_attn."
         mix = partial(self._attention, layer=i) if c.latent is None else self._latent
-        own = self._recurrent(name + "linear_attn.") if state else mix(attention)
+        if not c.has_mixer(i):
+            own: dict[str, Any] = dict.fromkeys(("qkv", "q_norm", "k_norm", "out"))
+        else:
+            own = self._recurrent(name + "linear_attn.") if state else mix(attention)
+        if c.has_mlp(i):
+            own["mlp"] = self._experts(name + "mlp") if c.is_sparse(i) else self._mlp(name + "mlp")
+        else:
+            own["mlp"] = None
+        norms = c.norms != "after"
         return LayerWeights(
-            index=sum(c.is_recurrent(other) == state for other in range(i)),
-            attention_norm=None if c.norms == "after" else self.norm(name + "input_layernorm"),
-            mlp_norm=None if c.norms == "after" else self.norm(name + "post_attention_layernorm"),
-            mlp=self._experts(name + "mlp") if c.is_sparse(i) else self._mlp(name + "mlp"),
-            kind=0 if state else kind_of(c, i),
+            index=sum(c.has_mixer(other) and c.is_recurrent(other) == state for other in range(i)),
+            attention_norm=self.norm(name + "input_layernorm") if norms and c.has_mixer(i) else None,
+            mlp_norm=self.norm(name + "post_attention_layernorm") if norms and c.has_mlp(i) else None,
+            kind=0 if state or not c.has_mixer(i) else kind_of(c, i),
             attention_output_norm=None if c.norms == "before" else self.norm(name + "attention_output_norm"),
             mlp_output_norm=None if c.norms == "before" else self.norm(name + "mlp_output_norm"),
             **own,

@@ -20,6 +20,10 @@ Recurrence = Literal["delta", "short", "mamba2"]
 """Gated DeltaNet; a short gated convolution without a state (one head, of the hidden size, and no keys); Mamba-2."""
 
 
+Alone = Literal["mixer", "mlp"]
+"""A layer that is attention or recurrence without an MLP, or an MLP or experts without these."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecurrentLayers:
     """Layers that keep a state of fixed size for each sequence, in place of attention."""
@@ -104,9 +108,10 @@ class ModelConfig:
     latent: LatentAttention | None = None  # attention on latents: one key head, of the size of a row in the cache
 
     # The rest of a layer
+    alone: tuple[Alone | None, ...] = ()  # for each layer, the part that it is alone; None: both; empty: all have both
     norms: Literal["before", "after", "both"] = "before"  # norms come before or after attention and MLP
     layer_norm: bool = False  # norms subtract the mean and add a bias
-    activation: Literal["silu", "gelu_tanh"] = "silu"
+    activation: Literal["silu", "gelu_tanh", "relu_squared"] = "silu"  # the last is never gated
     clamped_swiglu: ClampedSwiGLU | None = None  # in place of the activation
     gated: bool = True  # the activation of one projection is multiplied with another
     mlp_bias: bool = False
@@ -189,6 +194,14 @@ class ModelConfig:
             convolution=r.convolution,
         )
 
+    def has_mixer(self, layer: int) -> bool:
+        """Whether a layer has attention or a recurrent state."""
+        return not self.alone or self.alone[layer] != "mlp"
+
+    def has_mlp(self, layer: int) -> bool:
+        """Whether a layer has an MLP or experts."""
+        return not self.alone or self.alone[layer] != "mixer"
+
     def is_recurrent(self, layer: int) -> bool:
         """Whether a layer keeps a state in place of attention."""
         return self.recurrent is not None and self.recurrent.layers[layer]
@@ -229,13 +242,13 @@ class ModelConfig:
     @property
     def attention_layers(self) -> tuple[int, ...]:
         """The layers with attention, in order: those that have keys and values in a cache."""
-        return tuple(layer for layer in range(self.num_layers) if not self.is_recurrent(layer))
+        return tuple(i for i in range(self.num_layers) if self.has_mixer(i) and not self.is_recurrent(i))
 
 
 _DIFFERENCES = (
     *("rotary_dim", "rope_layers", "window_layers", "local_rope_theta", "output_bias", "whole_qk_norm"),
     *("rotated_qk_norm", "unit_qk_norm", "chunked_windows", "query_temperature"),
     *("attention_scale", "attention_cap", "gated_attention", "attention_sinks", "recurrent", "latent", "gemma4"),
-    *("norms", "layer_norm", "activation", "clamped_swiglu", "gated", "mlp_bias", "experts", "residual_scale"),
+    *("alone", "norms", "layer_norm", "activation", "clamped_swiglu", "gated", "mlp_bias", "experts", "residual_scale"),
     *("embedding_scale", "logit_scale", "logit_cap"),
 )

@@ -49,12 +49,13 @@ def num_layer_weights(config: ModelConfig, *, used: bool = False) -> int:
     total = 0
     for layer in range(config.num_layers):
         experts = config.experts if config.is_sparse(layer) else None
-        mlp = matrices * config.inner_of(layer) if experts is None or experts.beside else 0
+        dense = (experts is None or experts.beside) and config.has_mlp(layer)
+        mlp = matrices * config.inner_of(layer) if dense else 0
         if experts is not None:
             mlp += experts.count + matrices * experts.size * (experts.used if used else experts.count)
             mlp += matrices * experts.shared_size
         inputs = 0 if config.gemma4 is None else 3 * config.gemma4.layer_inputs  # gate, output and projection
-        total += _mixer_weights(config, layer) + d * (mlp + inputs)
+        total += (_mixer_weights(config, layer) if config.has_mixer(layer) else 0) + d * (mlp + inputs)
     return total
 
 

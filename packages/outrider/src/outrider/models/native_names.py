@@ -24,8 +24,10 @@ def matrix_names(config: ModelConfig) -> Iterator[str]:
         yield LAYER_PROJECTION
     for i in range(config.num_layers):
         missing = missing_projections(config, i)
+        absent = tuple(f".self_attn.{x}_proj" for x in missing)
         for name in layer_matrices(config, f"model.layers.{i}.", config.is_recurrent(i), config.is_sparse(i)):
-            if not name.endswith(tuple(f".self_attn.{x}_proj" for x in missing)):
+            of_mlp = ".mlp." in name
+            if not name.endswith(absent) and (config.has_mlp(i) if of_mlp else config.has_mixer(i)):
                 yield name
 
 

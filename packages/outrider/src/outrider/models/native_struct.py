@@ -10,7 +10,7 @@ from outrider.models.shard import ShardOf
 
 __all__ = ["struct_fields"]
 
-_ACTIVATIONS, _CLAMPED_SWIGLU = {"silu": 0, "gelu_tanh": 1}, 2
+_ACTIVATIONS, _CLAMPED_SWIGLU = {"silu": 0, "gelu_tanh": 1, "relu_squared": 3}, 2
 
 
 def struct_fields(config: ModelConfig, share: ShardOf | None = None) -> dict[str, Any]:

@@ -34,6 +34,9 @@ __all__ = ["NativeLayers", "Packer", "Stored"]
 
 _ROUNDED: Mapping[str, Target] = {"F32": "bfloat16", "BF16": "bfloat16"}
 
+_LACKS_MIXER, _LACKS_MLP = 1, 2
+"""Of ``enum outrider_lack``."""
+
 Stored = Mapping[str, Any]
 """Weights by canonical names: ``StoredTensor`` (views of files), arrays, or torch tensors on the CPU."""
 
@@ -66,7 +69,19 @@ class NativeLayers:
 
     def layer(self, i: int) -> LayerStruct:
         c, name = self._config, f"model.layers.{i}."
+        if c.alone and c.alone[i] is not None:
+            return self._layer_alone(name, i)
         return self.layer_named(name, i, recurrent=c.is_recurrent(i), sparse=c.is_sparse(i))
+
+    def _layer_alone(self, name: str, i: int) -> LayerStruct:
+        """A layer that is a mixer or an MLP alone, with the norm before it."""
+        c = self._config
+        if not c.has_mixer(i):
+            norm = self.norm(name + "post_attention_layernorm")
+            of_mlp = self._experts(name + "mlp.") if c.is_sparse(i) else {"mlp": self._mlp(name + "mlp.")}
+            return LayerStruct(mlp_norm=norm, lacks=_LACKS_MIXER, **of_mlp)
+        mixer = self._recurrent(name + "linear_attn.") if c.is_recurrent(i) else self._attention(name + "self_attn.", i)
+        return LayerStruct(attention_norm=self.norm(name + "input_layernorm"), lacks=_LACKS_MLP, **mixer)
 
     def layer_named(self, name: str, like: int, *, recurrent: bool = False, sparse: bool = False) -> LayerStruct:
         """The layer whose weights' names begin with ``name``, which attends as the model's layer ``like`` does."""

@@ -92,7 +92,7 @@ class LayerStruct(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("routing", "recurrent", "latent", "embedding_norm", "sinks")),
         *((name, ctypes.c_int32) for name in ("kv_heads", "head_dim", "reads", "values_are_keys")),
         *((name, ctypes.c_void_p) for name in ("v_norm", "input", "beside", "output_scale", "query_scales")),
-        *((name, ctypes.c_int32) for name in ("rotated_qk_norm", "chunked")),
+        *((name, ctypes.c_int32) for name in ("rotated_qk_norm", "chunked", "lacks", "reserved")),
     )
 
 

@@ -70,19 +70,21 @@ int is_cache(const outrider_cache *c, int64_t layers, int32_t kv_heads, int32_t 
     return 1;
 }
 
+static int attends(const outrider_layer *l) { return !l->recurrent && l->lacks != OUTRIDER_LACKS_MIXER; }
+
 /* Whether it has a layer for each of the first ``layers`` that attends, of that one's heads. */
 static int is_cache_of(const local_model *m, const outrider_cache *c, int32_t layers) {
     int64_t own = 0, most = 0;
     for (int32_t i = 0; i < layers; i++) {
         const outrider_layer *l = m->whole->layer + i;
-        own += !l->recurrent && !l->reads;
+        own += attends(l) && !l->reads;
         most = l->reads > most ? l->reads : most;
     }
     if (!has_layers(c, own > most ? own : most, m->whole->kv_heads, latent_rank(m->whole))) return 0;
     own = 0;
     for (int32_t i = 0; i < layers; i++) {
         const outrider_layer *l = m->whole->layer + i;
-        if (l->recurrent) continue;
+        if (!attends(l)) continue;
         local_model of = columns_of_layer(m, l);
         if (!has_heads(c, l->reads ? l->reads - 1 : own++, of.kv_heads, of.head_dim)) return 0;
     }
@@ -129,7 +131,8 @@ static int fits_adapter(const local_model *whole, int32_t layers, const outrider
         int64_t d = m.whole->hidden, q = m.queries.all, kv = m.kv.all, inner = m.inner.all;
         const int64_t inputs[OUTRIDER_ADAPTED] = {d, d, d, q, d, d, inner}, outputs[] = {q, kv, kv, d, inner, inner, d};
         int64_t wide = kind == OUTRIDER_ADAPTED_Q && l->gated ? 2 : 1;
-        if ((l->recurrent || l->latent) && kind <= OUTRIDER_ADAPTED_OUT) return 0;
+        if ((!attends(l) || l->latent) && kind <= OUTRIDER_ADAPTED_OUT) return 0;
+        if (l->lacks == OUTRIDER_LACKS_MLP && kind > OUTRIDER_ADAPTED_OUT) return 0;
         if (l->reads && (kind == OUTRIDER_ADAPTED_K || kind == OUTRIDER_ADAPTED_V)) return 0;
         if (l->values_are_keys && kind == OUTRIDER_ADAPTED_V) return 0;
         if (a->rank < 0 || a->rank > MOST_RANK || a->inputs != inputs[kind] || a->outputs != outputs[kind] * wide)

@@ -8,10 +8,15 @@ int is_norm(const outrider_norm_weights *n) {
            (n->weight || !n->bias);
 }
 
+static int is_ungated(int32_t activation) {
+    return activation == OUTRIDER_GELU_TANH || activation == OUTRIDER_RELU_SQUARED;
+}
+
 int fits_mlp(const local_model *m, const outrider_mlp *mlp, const columns *inner) {
     int64_t d = m->whole->hidden;
     return is_product(&mlp->gate, inner->count, d) && is_product(&mlp->down, m->hidden.count, inner->all) &&
-           (mlp->up.panels ? is_product(&mlp->up, inner->count, d) : m->whole->activation == OUTRIDER_GELU_TANH);
+           (mlp->up.panels ? m->whole->activation != OUTRIDER_RELU_SQUARED && is_product(&mlp->up, inner->count, d)
+                           : is_ungated(m->whole->activation));
 }
 
 static int fits_attention(const local_model *m, const outrider_layer *l) {
@@ -81,16 +86,25 @@ static int fits_experts(const local_model *m, const outrider_layer *l) {
            is_array_or_null(l->shared_expert_gate, sizeof(float));
 }
 
+/* Layers that are a mixer or an MLP alone: in models that are whole, without what belongs to the other. */
+static int lacks_fit(const outrider_model *m, const outrider_layer *l) {
+    if (l->lacks == OUTRIDER_LACKS_NOTHING) return 1;
+    if (m->shard || l->input || l->beside || l->reads) return 0;
+    return l->lacks == OUTRIDER_LACKS_MIXER ? !l->recurrent && !l->latent : l->lacks == OUTRIDER_LACKS_MLP && !l->experts;
+}
+
 int fits_layer(const local_model *whole, const outrider_layer *l) {
     int latent = find_latent(whole->whole) != NULL;
+    if (!lacks_fit(whole->whole, l)) return 0;
     if (latent ? l->recurrent || !l->latent : whole->whole->head_dim > MOST_PLAIN_HEAD_DIM) return 0;
     if (!has_fitting_heads(whole->whole, l)) return 0;
     local_model own = columns_of_layer(whole, l), *m = &own;
-    int mixes = latent         ? fits_latent(m, l)
-                : l->recurrent ? !l->embedding_norm && fits_recurrent(m, l->recurrent)
+    int mixes = l->lacks == OUTRIDER_LACKS_MIXER ? 1
+                : latent                         ? fits_latent(m, l)
+                : l->recurrent                   ? !l->embedding_norm && fits_recurrent(m, l->recurrent)
                                : fits_attention(m, l);
     return mixes && is_norm(&l->attention_norm) && is_norm(&l->mlp_norm) && is_norm(&l->attention_output_norm) &&
            is_norm(&l->mlp_output_norm) && (m->whole->shard || m->inner.all <= m->whole->inner) && (!l->experts || fits_experts(m, l)) &&
-           ((l->experts && !l->beside) || fits_mlp(m, &l->mlp, &m->inner)) && fits_beside(l) &&
+           (l->lacks == OUTRIDER_LACKS_MLP || (l->experts && !l->beside) || fits_mlp(m, &l->mlp, &m->inner)) && fits_beside(l) &&
            fits_input(m->whole, l) && is_array_or_null(l->output_scale, sizeof(float));
 }

@@ -70,7 +70,7 @@ static void run_pass(forward_ctx *f) {
     if (m->layer_inputs) make_layer_inputs(f);
     for (int32_t i = 0; i < b->layers && f->status == OUTRIDER_OK; i++) {
         const outrider_layer *l = m->layer + i;
-        f->ordinal = l->reads ? l->reads - 1 : seen[l->recurrent != NULL]++;
+        if (l->lacks != OUTRIDER_LACKS_MIXER) f->ordinal = l->reads ? l->reads - 1 : seen[l->recurrent != NULL]++;
         run_layer(f, m->layer + i, i + 1 < b->layers ? m->layer + i + 1 : NULL);
         copy_features(f, i + 1);
     }

@@ -107,14 +107,24 @@ static void quantise_attended(forward_ctx *f, const outrider_layer *l, int64_t f
     quantise_columns(f, &some, &f->model.queries, &l->out, 0, f->model.queries.count);
 }
 
-static void add_and_norm(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
+static void norm_for_mlp(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
     int64_t d = f->model.whole->hidden;
-    for (int64_t r = first; r < last; r++) {
-        add_block(f, r, &l->attention_output_norm);
+    for (int64_t r = first; r < last; r++)
         norm_or_copy(f, f->work.x + r * d, &l->mlp_norm, f->work.normed + r * d);
-    }
     const outrider_weight *one = l->experts && !l->beside ? &l->router : &l->mlp.gate;
     quantise_some(f, f->work.normed, f->batch.asked->rows, d, one, &l->mlp.up, first, last);
+}
+
+static void add_and_norm(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; r++) add_block(f, r, &l->attention_output_norm);
+    norm_for_mlp(f, l, first, last);
+}
+
+static void norm_for_layer(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
+    if (l->lacks == OUTRIDER_LACKS_MIXER)
+        norm_for_mlp(f, l, first, last);
+    else
+        norm_for_attention(f, l, first, last);
 }
 
 static void gate_rows(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
@@ -131,13 +141,13 @@ static void gate_rows(forward_ctx *f, const outrider_layer *l, int64_t first, in
 static void end_rows(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
     int64_t d = f->model.whole->hidden;
     for (int64_t i = first * d; l->output_scale && i < last * d; i++) f->work.x[i] *= *l->output_scale;
-    if (f->next) norm_for_attention(f, f->next, first, last);
+    if (f->next) norm_for_layer(f, f->next, first, last);
 }
 
 static void add_rows(forward_ctx *f, const outrider_layer *l, int64_t first, int64_t last) {
     for (int64_t r = first; r < last; r++) {
         if (l->beside) add_beside(f, l, r);
-        add_block(f, r, &l->mlp_output_norm);
+        add_block(f, r, l->lacks == OUTRIDER_LACKS_MLP ? &l->attention_output_norm : &l->mlp_output_norm);
     }
     if (l->input)
         quantise_some(f, f->work.x, f->batch.asked->rows, f->model.whole->hidden, &l->input->gate, NULL, first, last);
@@ -225,23 +235,31 @@ static void run_attention_block(forward_ctx *f, const outrider_layer *l) {
     run_adapters(f, l, OUTRIDER_ADAPTED_OUT, queries->all, w->attended, d, w->y);
 }
 
-void run_layer(forward_ctx *f, const outrider_layer *l, const outrider_layer *next) {
-    int64_t rows = f->batch.asked->rows;
-    f->next = next;
-    f->model = columns_of_layer(&f->model, l);
-    if (l == f->model.whole->layer) run_rows(f, l, rows, norm_for_attention);
+static void run_mixer(forward_ctx *f, const outrider_layer *l) {
     if (l->recurrent)
         run_recurrent(f, l);
     else if (l->latent)
         run_latent(f, l);
     else
         run_attention_block(f, l);
-    gather_columns(f, f->work.y, rows, &f->model.hidden);
-    run_rows(f, l, rows, add_and_norm);
+    gather_columns(f, f->work.y, f->batch.asked->rows, &f->model.hidden);
+}
+
+static void run_mlps(forward_ctx *f, const outrider_layer *l) {
     if (!l->experts || l->beside) run_mlp(f, l);
     if (l->beside) prepare_beside(f, l);
     if (l->experts) run_experts(f, l);
-    gather_columns(f, f->work.y, rows, &f->model.hidden);
+    gather_columns(f, f->work.y, f->batch.asked->rows, &f->model.hidden);
+}
+
+void run_layer(forward_ctx *f, const outrider_layer *l, const outrider_layer *next) {
+    int64_t rows = f->batch.asked->rows;
+    f->next = next;
+    f->model = columns_of_layer(&f->model, l);
+    if (l == f->model.whole->layer) run_rows(f, l, rows, norm_for_layer);
+    if (l->lacks != OUTRIDER_LACKS_MIXER) run_mixer(f, l);
+    if (l->lacks == OUTRIDER_LACKS_NOTHING) run_rows(f, l, rows, add_and_norm);
+    if (l->lacks != OUTRIDER_LACKS_MLP) run_mlps(f, l);
     run_rows(f, l, rows, add_rows);
     if (!l->input) return;
     run_input(f, l);

@@ -49,6 +49,7 @@ static const place places[] = {
     FIELD(outrider_layer, reads), FIELD(outrider_layer, values_are_keys), FIELD(outrider_layer, v_norm),
     FIELD(outrider_layer, input), FIELD(outrider_layer, beside), FIELD(outrider_layer, output_scale),
     FIELD(outrider_layer, query_scales), FIELD(outrider_layer, rotated_qk_norm), FIELD(outrider_layer, chunked),
+    FIELD(outrider_layer, lacks), FIELD(outrider_layer, reserved),
     WHOLE(outrider_layer_input), FIELD(outrider_layer_input, gate), FIELD(outrider_layer_input, out),
     FIELD(outrider_layer_input, norm),
     WHOLE(outrider_beside), FIELD(outrider_beside, router_norm), FIELD(outrider_beside, expert_norm),

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 24 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 25 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -188,6 +188,9 @@ typedef struct {
     const float *norm;       /* [rank] */
 } outrider_latent;
 
+/* What a layer is without: of these it has nothing, norms included. */
+enum outrider_lack { OUTRIDER_LACKS_NOTHING = 0, OUTRIDER_LACKS_MIXER = 1, OUTRIDER_LACKS_MLP = 2 };
+
 enum outrider_router { OUTRIDER_SOFTMAX = 0, OUTRIDER_SIGMOID = 1, OUTRIDER_SOFTMAX_OF_USED = 2 };
 
 /* How a router's numbers choose a row's experts and become their weights: by default its softmax does both.
@@ -241,6 +244,8 @@ typedef struct {
     const float *query_scales; /* [positions]: factors of queries, behind the rotation; or NULL: 1 */
     int32_t rotated_qk_norm;   /* q_norm and k_norm come behind the rotation */
     int32_t chunked;           /* the window begins at the last position that is a multiple of it */
+    int32_t lacks;             /* enum outrider_lack; a mixer is attention, on latents or not, or recurrence */
+    int32_t reserved;
 } outrider_layer;
 
 /* Gives every process what each of them has: ``own``, of ``bytes`` bytes, side by side in ``all`` [size][bytes]. With
@@ -278,8 +283,14 @@ typedef struct {
 /* An outrider_gather with an outrider_shared as its context. */
 OUTRIDER_API int outrider_shared_gather(void *context, const void *own, void *all, int64_t bytes, int32_t first_only);
 
-/* OUTRIDER_CLAMPED_SWIGLU: g sigmoid(swiglu_alpha g) (u + 1), where g is at most swiglu_limit and u within +- of it. */
-enum outrider_activation { OUTRIDER_SILU = 0, OUTRIDER_GELU_TANH = 1, OUTRIDER_CLAMPED_SWIGLU = 2 };
+/* OUTRIDER_CLAMPED_SWIGLU: g sigmoid(swiglu_alpha g) (u + 1), where g is at most swiglu_limit and u within +- of it.
+ * OUTRIDER_RELU_SQUARED: max(g, 0) squared, never with ``up``. */
+enum outrider_activation {
+    OUTRIDER_SILU = 0,
+    OUTRIDER_GELU_TANH = 1,
+    OUTRIDER_CLAMPED_SWIGLU = 2,
+    OUTRIDER_RELU_SQUARED = 3
+};
 
 /* Scales and caps of 0 are off. With a shard, matrices and heads are those of this process, and inputs are given. */
 typedef struct {

@@ -46,12 +46,22 @@ void norm_or_copy(const forward_ctx *f, const float *x, const outrider_norm_weig
         memcpy(out, x, (size_t)d * sizeof(float));
 }
 
+/* max(x, 0) squared, in place; NaN stays. */
+static void square_positive(int64_t width, float *x) {
+    for (int64_t i = 0; i < width; i++) {
+        float positive = x[i] < 0 ? 0 : x[i];
+        x[i] = positive * positive;
+    }
+}
+
 void activate(const forward_ctx *f, int64_t width, float *gate, const float *up) {
     const outrider_model *m = f->model.whole;
     if (m->activation == OUTRIDER_GELU_TANH)
         f->k->gelu_mul(width, gate, up);
     else if (m->activation == OUTRIDER_CLAMPED_SWIGLU)
         f->k->clamped_swiglu(width, gate, up, m->swiglu_alpha, m->swiglu_limit);
+    else if (m->activation == OUTRIDER_RELU_SQUARED)
+        square_positive(width, gate);
     else
         f->k->silu_mul(width, gate, up);
 }

@@ -21,6 +21,7 @@ from outrider.weights.families.llama4 import LLAMA4
 from outrider.weights.families.ministral3 import MINISTRAL3
 from outrider.weights.families.mistral4 import MISTRAL4
 from outrider.weights.families.mixture import MIXTRAL, QWEN3_MOE
+from outrider.weights.families.nemotron_h import NEMOTRON_H
 from outrider.weights.families.olmo2 import OLMO2, OLMO3
 from outrider.weights.families.phi3 import PHI3
 from outrider.weights.families.routed import GRANITE_MOE, OLMOE, QWEN2_MOE
@@ -38,7 +39,7 @@ FAMILIES: dict[str, Family] = {
         *(SEED_OSS, ERNIE4_5, EXAONE4, HUNYUAN, MINISTRAL3),
         *(GEMMA, GEMMA2, GEMMA3, GEMMA4, MIXTRAL, QWEN3_MOE, QWEN2_MOE, OLMOE, GRANITE_MOE, MINIMAX_M2, GLM4_MOE),
         *(DOTS1, ERNIE4_5_MOE, HUNYUAN_MOE, GPT_OSS, QWEN3_NEXT, QWEN3_5, QWEN3_5_MOE, LFM2, LFM2_MOE),
-        *(GRANITE_HYBRID, LLAMA4),
+        *(GRANITE_HYBRID, NEMOTRON_H, LLAMA4),
         *(DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, MISTRAL4),
     )
 }

@@ -98,6 +98,8 @@ class Family:
     """Canonical names of a layer's tensors to the family's own. Several with one name are fused, one after another."""
     rename_top: Mapping[str, str] = field(default_factory=dict)
     """The same for the names of tensors outside the layers, without their suffixes."""
+    prefix: str = ""
+    """What the names of files may begin with in place of ``model``."""
     interleaved: bool = False
     """Rotary pairs are adjacent rows of q and k."""
     norm_offset: float = 0.0
@@ -131,6 +133,8 @@ class Family:
 
         if self.paired_experts:
             return paired
+        if self.prefix and any(own.startswith(f"{self.prefix}.") for own in found):
+            return lambda canonical: _with_prefix(self.prefix, self.own_name(canonical))
         return name if self.may_stack_experts else self.own_name
 
     def own_name(self, canonical: str) -> str:
@@ -146,6 +150,10 @@ class Family:
             if stem == known or ("*" in known and (stem := _renamed(stem, known, own)) != rest.rpartition(".")[0]):
                 return ".".join([*head, layer, own if "*" not in known else stem, kind])
         return canonical
+
+
+def _with_prefix(prefix: str, name: str) -> str:
+    return f"{prefix}.{name.removeprefix('model.')}" if name.startswith("model.") else name
 
 
 def _renamed(stem: str, known: str, own: str) -> str:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from outrider.errors import ModelFormatError
-from outrider.models.config import ModelConfig
+from outrider.models.config import Experts, ModelConfig
 from outrider.weights.families.base import COMMON, SILU, Family, Raw, attention_biases, flag, num_layers, words
 from outrider.weights.families.mixture import count_key, experts_of, write_plain
 from outrider.weights.values import positive, positive_integer
 
-__all__ = ["DOTS1", "GLM4_MOE", "MINIMAX_M2", "dense_first"]
+__all__ = ["DOTS1", "GLM4_MOE", "MINIMAX_M2", "dense_first", "router_of"]
 
 _TRAINING = words("output_router_logits router_aux_loss_coef router_jitter_noise")
 _SHARED = {f"mlp.shared_expert.{x}_proj": f"mlp.shared_experts.{x}_proj" for x in ("gate", "up", "down")}
@@ -23,27 +23,35 @@ def dense_first(raw: Raw, key: str) -> tuple[bool, ...]:
     return tuple(layer >= dense for layer in range(num_layers(raw))) if dense else ()
 
 
-def _deepseek_router(raw: Raw) -> dict[str, Any]:
-    """DeepSeek-V3's: sigmoid, a bias for the choice alone, groups, a factor, and an expert of all tokens."""
-    layers, normalised = dense_first(raw, "first_k_dense_replace"), flag(raw, "norm_topk_prob")
-    count = count_key(raw, "num_local_experts", "n_routed_experts")
-    plain = experts_of(raw, count, "moe_intermediate_size", normalised, layers)
+def router_of(raw: Raw, plain: Experts) -> Experts:
+    """``plain`` with DeepSeek-V3's router, and an expert of all tokens whose size is to be said.
+
+    Raises ``ModelFormatError`` if groups leave too few experts.
+    """
     groups, used = positive_integer(raw, "n_group"), positive_integer(raw, "topk_group")
     if plain.count % groups or used > groups or used * (plain.count // groups) < plain.used:
         raise ModelFormatError(
             f"n_group={groups} with topk_group={used} leaves no {plain.used} of {plain.count} experts to choose"
         )
-    experts = replace(
+    return replace(
         plain,
         groups=groups if groups > 1 else 0,
         groups_used=used if groups > 1 else 0,
-        shared_size=plain.size * positive_integer(raw, "n_shared_experts"),
         shared_gate=False,
         router="sigmoid",
         score_bias=True,
-        sum_added=1e-20 if normalised else 0.0,
+        sum_added=1e-20 if plain.normalised else 0.0,
         scale=positive(raw, "routed_scaling_factor"),
     )
+
+
+def _deepseek_router(raw: Raw) -> dict[str, Any]:
+    """DeepSeek-V3's: sigmoid, a bias for the choice alone, groups, a factor, and an expert of all tokens."""
+    layers, normalised = dense_first(raw, "first_k_dense_replace"), flag(raw, "norm_topk_prob")
+    count = count_key(raw, "num_local_experts", "n_routed_experts")
+    plain = experts_of(raw, count, "moe_intermediate_size", normalised, layers)
+    shared = plain.size * positive_integer(raw, "n_shared_experts")
+    experts = replace(router_of(raw, plain), shared_size=shared)
     return {"experts": experts if not layers or any(layers) else None}
 
 

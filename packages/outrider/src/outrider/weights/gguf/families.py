@@ -14,6 +14,7 @@ from outrider.weights.gguf.hybrid import HYBRIDS
 from outrider.weights.gguf.lfm2 import LFM2, LFM2_MOE
 from outrider.weights.gguf.llama4 import LLAMA4
 from outrider.weights.gguf.names import GGUFFamily, shortest
+from outrider.weights.gguf.nemotron_h import NEMOTRON
 from outrider.weights.gguf.routed import ROUTED
 from outrider.weights.gguf.windows import PATTERN, POST_NORMS, read_windows
 
@@ -137,6 +138,7 @@ GGUF_FAMILIES: dict[str, GGUFFamily] = {
     "lfm2": LFM2,
     "lfm2moe": LFM2_MOE,
     "granitehybrid": GRANITE_HYBRID,
+    **NEMOTRON,
     "llama4": LLAMA4,
 }
 MIXTRAL = GGUFFamily(family="mixtral", interleaved=True, read=_mixtral, keys=_EXPERTS)

@@ -83,10 +83,10 @@ def family_names(
         return names, config
     if heads == 1:
         names = {name: raw for name, raw in names.items() if not is_copy(name, names, header)}
-    if heads == 1 and not names.keys() & OWN:
+    if heads == 1 and FAMILIES[kind.family].has_draft_head and not names.keys() & OWN:
         names.setdefault("mtp.norm.weight", names.get("model.norm.weight", "output_norm.weight"))
         return names, config
-    logger.warning("%s: its draft head has %d blocks or an embedding of its own, and is not used", path, heads)
+    logger.warning("%s: its draft head has %d blocks, or what is not known here, and is not used", path, heads)
     return {name: raw for name, raw in names.items() if not name.startswith("mtp.")}, replace(config, mtp_layers=0)
 
 
@@ -97,7 +97,7 @@ def family_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """
     if name.endswith((".conv1d.weight", ".conv.conv.weight")) and len(shape) == 2:
         return shape[0], 1, shape[1]
-    if name.endswith((".mamba.D", ".mamba.norm.weight", ".linear_attn.decay")):
+    if name.endswith((".mamba.D", ".mamba.norm.weight", ".mixer.D", ".mixer.norm.weight", ".linear_attn.decay")):
         return (math.prod(shape),)
     if name.endswith((".k_b_proj.weight", ".v_b_proj.weight")) and len(shape) == 3:
         return shape[0] * shape[1], shape[2]
