@@ -57,7 +57,7 @@ def groups() -> Iterator[Groups]:
         yield started
 
 
-WHOLE = ("qwen2-moe", "glm4-moe", "dots1", "ernie4-5-moe", "hunyuan-moe")
+WHOLE = ("qwen2-moe", "glm4-moe", "dots1", "ernie4-5-moe", "hunyuan-moe", "llama4")
 """Members with an expert of all tokens, which are not split."""
 SMALL = ("qwen3-moe", "olmoe", "granite-moe", "minimax-m2")
 """Members whose experts are too small for four processes."""

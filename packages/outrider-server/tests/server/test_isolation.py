@@ -19,6 +19,7 @@ from outrider import LLM, SamplingParams, SpeculationParams, StructuredOutput
 from outrider.config import SOURCES, ModelOptions
 from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.heads.fingerprint import target_fingerprint
+from outrider.drafters.heads.masked import DSpark
 from outrider.weights.loader import load_model
 from outrider_torch.heads import make_head, save_head
 from tests.server.live import Live
@@ -43,6 +44,9 @@ def save_heads(parent: Path, folder: Path) -> list[str]:
             dims = LAYER | ({"feature_layers": (1, 2), "draft_vocab_size": 30} if kind == "eagle3" else {})
         if kind == "dflash":
             dims |= LAYER | {"feature_layers": (1, 2), "draft_vocab_size": 30, "selector_rank": 4}
+        if kind == "dspark":
+            spark = DSpark(rank=4, confidence=True, confidence_reads_token=True)
+            dims |= LAYER | {"feature_layers": (1, 2), "mask_token_id": 3, "dspark": spark}
         torch.manual_seed(1)
         sizes = {"hidden_size": target.hidden_size, "vocab_size": target.vocab_size}
         config = HeadConfig(kind=kind, target=target, **(sizes | dims))
