@@ -272,6 +272,7 @@ def test_defaults_are_those_of_transformers(family: str) -> None:
             "mlp_layer_types",
             "moe_layer_end_index",
             "moe_layers",
+            "mamba_d_head",
             "rope_parameters",
         }:
             continue  # it makes others of them at once
