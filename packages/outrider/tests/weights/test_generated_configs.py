@@ -273,6 +273,7 @@ def test_defaults_are_those_of_transformers(family: str) -> None:
             "moe_layer_end_index",
             "moe_layers",
             "mamba_d_head",
+            "time_step_limit",
             "rope_parameters",
         }:
             continue  # it makes others of them at once
