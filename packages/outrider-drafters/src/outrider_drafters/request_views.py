@@ -46,6 +46,14 @@ class ForwardingView:
         return self.request.cache_salt
 
     @property
+    def prefix_keys(self) -> Sequence[int]:
+        return self.request.prefix_keys
+
+    @property
+    def prefix_salt(self) -> str:
+        return self.request.prefix_salt
+
+    @property
     def tenant(self) -> str:
         return self.request.tenant
 
