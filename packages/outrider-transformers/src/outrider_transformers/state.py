@@ -62,6 +62,10 @@ class TextCache:
         return self.rows.max_seq_len
 
     @property
+    def prefix_reuse(self) -> bool:
+        return self.rows.prefix_reuse
+
+    @property
     def pool(self) -> Pool:
         return self.rows.pool
 
