@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from outrider.drafters.heads.find import shipped_heads
 from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
 from outrider.drafters.trained.assistant_files import find_assistant
 from outrider.drafters.trained.dspark_files import find_dspark
-from outrider.engine.memory_plan import config_row_bytes
+from outrider.drafters.trained.mtp_head import LEARNED, LOWEST
+from outrider.engine.forecast import Forecast, forecast_error, forecast_speed, measured_with_drafts, memory_needed
 from outrider.errors import OutriderError
 from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import num_layer_weights
@@ -28,7 +29,6 @@ from outrider.native.measure import measure_rates
 from outrider.native.processor import num_threads
 from outrider.native.weights import StoredRows
 from outrider.utils.json_files import read_json_object
-from outrider.utils.memory import available_memory
 from outrider.weights.families.elsewhere import family_extension, other_family
 from outrider.weights.files.checkpoint import Checkpoint
 from outrider.weights.files.safetensors import read_header
@@ -37,6 +37,7 @@ from outrider.weights.gguf.draft_head import find_draft_head, with_draft_head
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.gguf.shards import gguf_files, read_gguf
 from outrider.weights.hub.catalog import file_of, gguf_folder, lone_gguf, real_place, resolve
+from outrider.weights.packed import packed_folder
 
 __all__ = ["Facts", "check_model"]
 
@@ -59,11 +60,21 @@ def check_model(ref: str) -> Facts:
     if gguf is not None:
         file = real_place(gguf)
         facts = _run({"name": ref}, _of_gguf, file, lambda: _open_file(file))
-        return facts | _assistant(facts, str(file)) | measured(gguf_folder(file))
+        return _with_measured(facts | _assistant(facts, str(file)), gguf_folder(file))
     folder = resolve(ref)
     inside = gguf_weights(folder)
     facts = _run({"name": ref}, _of_gguf if inside else _of_folder, inside or folder, lambda: _open_folder(folder))
-    return facts | _assistant(facts, str(folder)) | measured(folder)
+    return _with_measured(facts | _assistant(facts, str(folder)), folder)
+
+
+def _with_measured(facts: Facts, folder: Path) -> Facts:
+    """``facts`` with the times of earlier starts, and the error of the forecast by them."""
+    facts |= measured(folder)
+    if "forecast" in facts and "tokens_per_s" in facts:
+        forecast, by_rows = facts["forecast"], facts["measured_ms_by_rows"]
+        forecast["error"] = forecast_error(forecast, by_rows["1"])
+        forecast["with_drafts"] = measured_with_drafts(by_rows, forecast["draft_token_ms"])
+    return facts
 
 
 def _assistant(facts: Facts, place: str) -> Facts:
@@ -128,18 +139,20 @@ def _shares(sizes: Mapping[str, int]) -> dict[str, float]:
 
 def _open_file(gguf: Path) -> Facts:
     checkpoint, head = open_gguf(gguf), find_draft_head(gguf)
-    return _ours(checkpoint if head is None else with_draft_head(checkpoint, head))
+    return _ours(
+        checkpoint if head is None else with_draft_head(checkpoint, head), packed_folder(gguf_folder(gguf)).name
+    )
 
 
 def _open_folder(folder: Path) -> Facts:
     other = other_family(folder)
     if other is None:
-        return _ours(open_checkpoint(folder))
+        return _ours(open_checkpoint(folder), packed_folder(folder).name)
     family_extension(other, folder)
     return {"runs": other}
 
 
-def _ours(checkpoint: Checkpoint) -> Facts:
+def _ours(checkpoint: Checkpoint, own: str) -> Facts:
     """Of a model whose code is ours: how it runs on the processor, its drafts, memory and speed."""
     config = checkpoint.config
     native = library() is not None
@@ -153,7 +166,8 @@ def _ours(checkpoint: Checkpoint) -> Facts:
     head = "model.embed_tokens" if config.tie_embeddings else "lm_head"
     names = [*matrix_names(config), *router_names(config), head]
     sizes = {name: packer.plan(name).nbytes for name in names}
-    return facts | _memory(config, sum(sizes.values())) | _speed(config, _bytes_of_a_token(config, sizes.items()))
+    memory = memory_needed(config, sum(sizes.values()))
+    return facts | memory | _speed(config, sizes, memory, own)
 
 
 def _fingerprint(checkpoint: Checkpoint) -> TargetFingerprint:
@@ -161,32 +175,11 @@ def _fingerprint(checkpoint: Checkpoint) -> TargetFingerprint:
     return TargetFingerprint.of(checkpoint.config, rows.rows(fingerprint_rows(checkpoint.config.vocab_size)))
 
 
-def _memory(config: ModelConfig, weights: int) -> Facts:
-    token = config_row_bytes(config, "bfloat16")
-    state = 0 if config.states is None else config.states.sequence_bytes(0)
-    free = available_memory()
-    room = free - weights - state
-    return {
-        "weight_bytes": weights,
-        "cache_bytes_per_token": token,
-        "state_bytes_per_sequence": state,
-        "bytes_with_whole_context": weights + state + token * config.max_seq_len,
-        "free_bytes": free,
-        "longest_text_that_fits": max(0, min(config.max_seq_len, room // token)),
-    }
-
-
-def _bytes_of_a_token(config: ModelConfig, sizes: Iterable[tuple[str, int]]) -> int:
-    """Bytes of the matrices that a pass of one token reads: of experts, those that the token uses."""
-    experts = config.experts
-    part = 1.0 if experts is None else experts.used / experts.count
-    return round(sum(size * (part if ".experts." in name else 1.0) for name, size in sizes))
-
-
-def _speed(config: ModelConfig, read: int) -> Facts:
-    """The limits that this machine's measured rates set; a pass takes longer than either."""
+def _speed(config: ModelConfig, sizes: Mapping[str, int], memory: Mapping[str, int], own: str) -> Facts:
+    """The limits that this machine's measured rates set, and a forecast between them."""
     rates = measure_rates(NativeContext(num_threads()))
     multiplied = num_layer_weights(config, used=True)
+    read = Forecast.of(config, sizes, 0, rates, 1.0).bytes_read()
     return {
         "bytes_read_per_token": read,
         "read_gb_s": rates.read_gb_s,
@@ -194,4 +187,16 @@ def _speed(config: ModelConfig, read: int) -> Facts:
         "threads": num_threads(),
         "tokens_per_s_at_most": round(1 / rates.memory_limit(read), 1),
         "prompt_tokens_per_s_at_most": round(1 / rates.arithmetic_limit(multiplied, 1), 1),
+        "forecast": forecast_speed(
+            config, sizes, _draft_bytes(config, sizes), rates, memory["longest_text_that_fits"], own
+        ),
     }
+
+
+def _draft_bytes(config: ModelConfig, sizes: Mapping[str, int]) -> int:
+    """Bytes that a token of the model's own draft head reads: a layer, and its part of the LM head; 0 without one."""
+    if config.mtp_layers != 1:
+        return 0
+    *layers, head = sizes.values()
+    rows = min(1.0, (LOWEST + LEARNED) / config.vocab_size)
+    return round(sum(layers) / config.num_layers + rows * head)

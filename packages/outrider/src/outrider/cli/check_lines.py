@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outrider.cli.check import Facts
 
-__all__ = ["check_lines"]
+__all__ = ["check_lines", "picture"]
 
 
 def check_lines(facts: Facts) -> list[str]:
@@ -21,7 +21,7 @@ def check_lines(facts: Facts) -> list[str]:
         lines.append(("drafts", facts["draft"] + "".join(f"; {kind} with --heads auto" for kind in facts["heads"])))
     if "weight_bytes" in facts:
         lines += _memory_lines(facts)
-        lines += _measured_lines(facts) + _speed_lines(facts)
+        lines += _measured_lines(facts) + _forecast_lines(facts["forecast"]) + _speed_lines(facts)
     return _aligned(lines)
 
 
@@ -53,6 +53,41 @@ def _measured_lines(facts: Facts) -> list[tuple[str, str]]:
     return [
         ("measured", f"{facts['tokens_per_s']:,.1f} tokens/s without drafts, {threads} threads; a pass takes{more[1:]}")
     ]
+
+
+def _forecast_lines(forecast: Facts) -> list[tuple[str, str]]:
+    short, count = forecast["steps"][0], forecast["factor_from_models"]
+    drafted = ", ".join(f"{each['tokens_per_s']:,.1f} ({each['acceptance']:.0%})" for each in forecast["with_drafts"])
+    others = "another model" if count == 1 else f"{count} others"
+    source = f"as of {others} here" if count else "as usual: no model has been measured here"
+    error = f"; measured steps took {forecast['error']:+.0%}" if "error" in forecast else ""
+    return [
+        (
+            "forecast",
+            f"{short['tokens_per_s']:,.1f} tokens/s without drafts, if a pass takes {forecast['factor']:.2f} times the "
+            f"limit, {source}{error}",
+        ),
+        ("with drafts", f"{drafted} tokens/s, by the share of draft tokens that are right"),
+    ]
+
+
+_PARTS = {"layers": "reading weights", "attention": "attention", "lm_head": "LM head"}
+_WIDTH = 40
+
+
+def picture(forecast: Facts) -> list[str]:
+    """Bars of where the time of a step goes, for each context, with that of drafting a token."""
+    lines = []
+    for step in forecast["steps"]:
+        lines.append(f"a step behind {step['context']:,} tokens takes {step['ms']:,.1f} ms:")
+        parts = {_PARTS[name]: ms for name, ms in step["parts_ms"].items()}
+        if forecast["draft_token_ms"]:
+            parts["a draft token"] = forecast["draft_token_ms"]
+        for name, ms in parts.items():
+            share = ms / step["ms"]
+            bar = "█" * min(_WIDTH, round(_WIDTH * share)) or "▏"
+            lines.append(f"  {name:16} {bar:{_WIDTH}} {ms:9,.2f} ms {share:5.0%}")
+    return lines
 
 
 def _speed_lines(facts: Facts) -> list[tuple[str, str]]:

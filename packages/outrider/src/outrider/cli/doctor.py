@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 def doctor(
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Also load this model and show how memory would be divided.")
+        str | None,
+        typer.Option("--model", "-m", help="Also forecast memory and speed of this model, then load and measure it."),
     ] = None,
+    load: Annotated[bool, typer.Option(help="Load the model behind the forecast.")] = True,
     draft_model: o.DraftModel = None,
     device: o.Device = o.ENGINE.device,
     threads: o.Threads = None,
@@ -30,23 +32,49 @@ def doctor(
     """
     facts = examine(device, threads)
     if model is not None:
+        facts["check"] = _forecast(model, echo=not as_json)
+    if model is not None and load:
         llm = o.load(model, draft_model=draft_model or None, device=device, threads=threads)
         plan = llm.memory_plan
         facts["implementation"] = llm.model.implementation
         facts["memory_plan"] = asdict(plan)
         facts["run_times"] = run_times(llm.model, facts)
         facts["threads_compared"] = with_least_times(llm.model, facts["threads_compared"])
+        facts["forecast_error"] = _error(facts)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
         _show(facts)
         _show_threads(facts["threads_compared"])
-        if model is not None:
+        if model is not None and load:
             typer.echo(f"\nMemory for {model}, with the defaults of the engine:")
             typer.echo("\n".join(f"  {line}" for line in plan.lines()))
             _show_run_times(facts["run_times"])
+            if facts["forecast_error"] is not None:
+                typer.echo(f"\nA step of a row took {facts['forecast_error']:+.0%} of its forecast.")
     if not all(finding["chains"] and finding["trees"] for finding in facts["batch_invariance"]):
         raise typer.Exit(1)
+
+
+def _forecast(model: str, *, echo: bool) -> dict[str, Any]:
+    """The facts of ``outrider models check``, shown at once: to load the model may take long."""
+    from outrider.cli.check import check_model
+    from outrider.cli.check_lines import check_lines, picture
+
+    facts = check_model(model)
+    if echo:
+        typer.echo("\n".join(check_lines(facts)))
+        if "forecast" in facts:
+            typer.echo("\n" + "\n".join(picture(facts["forecast"])) + "\n")
+    return facts
+
+
+def _error(facts: dict[str, Any]) -> float | None:
+    """Of the forecast, by the passes of a row that were timed now; None without either."""
+    from outrider.engine.forecast import forecast_error
+
+    forecast, runs = facts["check"].get("forecast"), [run for run in facts["run_times"] if run["rows"] == 1]
+    return forecast_error(forecast, runs[0]["ms"]) if forecast is not None and runs else None
 
 
 def examine(device_name: str, threads: int | None) -> dict[str, Any]:
@@ -172,7 +200,7 @@ def _show_run_times(runs: list[dict[str, Any]]) -> None:
 def _show(facts: dict[str, Any]) -> None:
     yes = {True: "yes", False: "no", None: "none"}
     for key, value in facts.items():
-        if key not in ("batch_invariance", "memory_plan", "run_times", "threads_compared"):
+        if key not in ("batch_invariance", "memory_plan", "run_times", "threads_compared", "check", "forecast_error"):
             value = ", ".join(value) or None if isinstance(value, list) else value
             shown = yes[value] if value is None or isinstance(value, bool) else value
             typer.echo(f"{key.replace('_', ' '):18} {shown}")

@@ -125,7 +125,7 @@ def _draft_model(model: Listed, others: Sequence[Listed]) -> dict[str, str]:
 
 def list_table(models: Iterable[Listed]) -> tuple[list[str], list[tuple[str, ...]]]:
     """Headings and rows of the models that are here; a column without any value is left out."""
-    headings = ["name", "from", "architecture", "type", "size", "runs", "draft", "tokens/s", "packed", "licence"]
+    headings = ["name", "from", "architecture", "type", "size", "runs", "drafts", "tokens/s", "packed", "licence"]
     rows = [_row(model) for model in models if model.entry.pulled and model.entry.problem is None]
     used = [place for place in range(len(headings)) if any(row[place] for row in rows)]
     return [headings[place] for place in used], [tuple(row[place] for place in used) for row in rows]
@@ -135,14 +135,14 @@ def _row(model: Listed) -> tuple[str, ...]:
     entry, brief = model.entry, model.brief
     parameters = f"{entry.parameters / 1e6:,.0f} M" if entry.parameters else ""
     architecture = (brief.architecture or "?") if brief is not None else ""
-    draft = ", ".join([*([model.draft] if model.draft and model.draft != USUAL else []), *_offers(model)])
+    draft = model.draft if model.draft and model.draft != USUAL else ""
     return (
         entry.name,
         entry.kind,
         " ".join(filter(None, [architecture, parameters])),
         model.type or "",
         "" if entry.bytes is None else f"{entry.bytes / 1e6:,.0f} MB",
-        {True: "natively", False: "no", None: ""}[model.runs],
+        {True: "yes", False: "no", None: ""}[model.runs],
         draft,
         "" if model.tokens_per_s is None else f"{model.tokens_per_s:,.1f}",
         f"{entry.packed_bytes / 1e6:,.0f} MB" if entry.packed_bytes else "",
@@ -150,15 +150,14 @@ def _row(model: Listed) -> tuple[str, ...]:
     )
 
 
-def _offers(model: Listed) -> list[str]:
-    """Options that would use a companion that is not used by default."""
-    name = model.companions.get("draft model")
-    return [f"--draft-model {name}"] if name is not None and model.draft == USUAL else []
-
-
 def list_lines(models: Sequence[Listed]) -> list[str]:
-    """Behind the table: the models to pull, those with a problem, those that do not run, and places with sizes."""
+    """Behind the table: draft models, the models to pull, those with a problem or not run, and places with sizes."""
     lines = [
+        f"{m.entry.name} may draft with --draft-model {m.companions['draft model']}"
+        for m in models
+        if "draft model" in m.companions and m.draft == USUAL
+    ]
+    lines += [
         f"to pull: {m.entry.name}, {(m.entry.parameters or 0) / 1e6:,.0f} M parameters, "
         f"{(m.entry.bytes or 0) / 1e6:,.0f} MB, licence {m.entry.licence}"
         for m in models if not m.entry.pulled

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from outrider.models.native_llama import NativeLlamaModel
-from outrider.native.processor import processor_name
+from outrider.models.run_time import bytes_read
+from outrider.native.processor import num_threads, processor_name
 from outrider.utils.user_cache import cache_root
 
 PassTimes = Mapping[tuple[int, ...], float]
@@ -27,6 +28,8 @@ PassTimes = Mapping[tuple[int, ...], float]
 _VERSION = 2  # of what is kept: with experts, the seconds that they take
 _TRIES = 3  # of each pass that is timed to compare, of which the shortest counts
 _ALIKE = 1.3  # how much more slower one probe may be than another, where all are slower alike, as under load
+_MOST_KEPT = 500  # files of times that are read
+_LEAST_BYTES = 50_000_000  # of weights: passes of smaller models take time for other things than reading
 _PATIENCE = 0.5  # seconds that comparing may take
 _OTHERWISE = 3.0  # times slower that a machine may be and still be taken for the same
 
@@ -44,7 +47,7 @@ def measured_once(
     """
     times = _measured_once(model, probes, time_pass, measure, more)
     if model.kept_at is not None:
-        facts = {"processor": processor_name(), "threads": model.context.threads}
+        facts = {"processor": processor_name(), "threads": model.context.threads, "bytes": bytes_read(model)}
         _write(_last_place(model.kept_at.parent.name), facts | {"times": _as_json(times)})
     return times
 
@@ -61,6 +64,28 @@ def last_times(name: str) -> tuple[int, PassTimes] | None:
         return int(said["threads"]), _from_json(said["times"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def passes_over_limits(read_gb_s: float, but: str) -> list[float]:
+    """Of models that were started on this machine: times longer that a pass of a row took than reading its weights.
+
+    Args:
+        read_gb_s: the rate of reading with as many threads as now.
+        but: the name of a model that does not count.
+    """
+    found = list[float]()
+    places = sorted(_last_place("").parent.glob("*.json"))
+    for place in places[:_MOST_KEPT]:
+        try:
+            said = json.loads(place.read_text())
+            size, times = int(said["bytes"]), _from_json(said["times"])
+            same = (said["processor"], said["threads"]) == (processor_name(), num_threads())
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+        passes = [times[case] for case in sorted(times) if case[1:] == (1,)]
+        if same and passes and size >= _LEAST_BYTES and place.stem != but:
+            found.append(passes[0] * read_gb_s * 1e9 / size)
+    return found
 
 
 def _last_place(name: str) -> Path:

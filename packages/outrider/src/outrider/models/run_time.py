@@ -13,7 +13,7 @@ from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import num_layer_weights
 from outrider.native.measure import MachineRates
 
-__all__ = ["LeastTime", "RunTime", "least_times", "time_runs"]
+__all__ = ["LeastTime", "RunTime", "bytes_read", "least_times", "time_runs"]
 
 PROMPT_ROWS = 256
 """Rows of a prompt in ``LeastTime``."""
@@ -39,7 +39,7 @@ def time_runs(model: LoadedModel, rates: MachineRates, rows: Sequence[int] = (1,
     weights = _weights_multiplied(model.config)
     found = []
     for count in rows:
-        memory = rates.memory_limit(_bytes_read(model))
+        memory = rates.memory_limit(bytes_read(model))
         arithmetic = rates.arithmetic_limit(weights, count)
         found.append(RunTime(count, *(round(1e3 * t, 2) for t in (_shortest(model, count), memory, arithmetic))))
     return found
@@ -57,7 +57,7 @@ class LeastTime:
 
 def least_times(model: LoadedModel, rates: Mapping[int, MachineRates]) -> list[LeastTime]:
     """By number of threads, with the ``rates`` of each."""
-    weights, read = _weights_multiplied(model.config), _bytes_read(model)
+    weights, read = _weights_multiplied(model.config), bytes_read(model)
     return [
         LeastTime(threads, *(_least_ms(each, weights, read, rows) for rows in (1, PROMPT_ROWS)))
         for threads, each in rates.items()
@@ -73,7 +73,7 @@ def _weights_multiplied(c: ModelConfig) -> int:
     return num_layer_weights(c, used=True) + c.vocab_size * c.hidden_size
 
 
-def _bytes_read(model: LoadedModel) -> int:
+def bytes_read(model: LoadedModel) -> int:
     """Bytes of weights that a pass of one token reads: no separate embedding, and of experts only the token's."""
     c = model.config
     table = 0 if c.tie_embeddings else c.vocab_size * c.hidden_size
