@@ -117,6 +117,23 @@ def check_command(
         raise typer.Exit(1)
 
 
+def suggest_command(
+    memory: Annotated[float | None, typer.Option(help="GB of memory; default: that free here.", min=0.1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show models that people run and that fit the memory, with their forecast speed here. Nothing is fetched.
+
+    Sizes are computed from the models' dimensions.
+    """
+    from outrider.cli.suggest import suggest, suggest_lines
+
+    models = suggest(memory)
+    if as_json:
+        _print_json(models)
+    else:
+        typer.echo("\n".join(suggest_lines(models)))
+
+
 def rm_command(
     names: Annotated[
         list[str], typer.Argument(help="Names as `outrider models list` shows them.", autocompletion=_pulled)
@@ -153,4 +170,5 @@ add(app, "list", list_command, short_help="Show the models there are, their size
 add(app, "pull", pull_command, short_help="Fetch models, or check every byte of those here.")
 add(app, "info", info_command, short_help="Show what is known of a model.")
 add(app, "check", check_command, short_help="Show whether a model runs here, and how.")
+add(app, "suggest", suggest_command, short_help="Show models that fit this machine's memory.")
 add(app, "rm", rm_command, short_help="Remove models from the caches.")

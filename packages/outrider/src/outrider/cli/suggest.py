@@ -1,0 +1,71 @@
+"""``outrider models suggest``: models that people run, by the memory they need, with their forecast speed here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from outrider.engine.forecast import forecast_speed
+from outrider.engine.memory_plan import config_row_bytes
+from outrider.native.context import NativeContext
+from outrider.native.library import library
+from outrider.native.measure import MachineRates, measure_rates
+from outrider.native.processor import num_threads
+from outrider.utils.memory import available_memory
+from outrider.weights.hub.popular import MEMORIES, PopularModel, popular_models
+
+__all__ = ["memory_class", "needed_bytes", "suggest", "suggest_lines"]
+
+_CONTEXT = 8192  # tokens that a model shall have room for
+_SHARE = 0.75  # of a machine's memory: the rest is for other programs
+
+
+def needed_bytes(model: PopularModel) -> int:
+    """Of weights, and of keys and values of 8,192 tokens, or the model's whole context."""
+    context = min(_CONTEXT, model.config.max_seq_len)
+    return model.file_bytes() + context * config_row_bytes(model.config, "bfloat16")
+
+
+def memory_class(model: PopularModel) -> int | None:
+    """The GB of the smallest machine for a model; None: it needs more than any of ``MEMORIES``."""
+    needed = needed_bytes(model)
+    return next((memory for memory in MEMORIES if needed <= _SHARE * memory * 1e9), None)
+
+
+def suggest(memory_gb: float | None = None) -> list[dict[str, Any]]:
+    """The models for a machine of ``memory_gb``, by default those that fit its free memory now; JSON-ready."""
+    room = available_memory() if memory_gb is None else _SHARE * memory_gb * 1e9
+    rates = measure_rates(NativeContext(num_threads())) if library() is not None else None
+    return [_facts(model, rates) for model in popular_models() if needed_bytes(model) <= room]
+
+
+def _facts(model: PopularModel, rates: MachineRates | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "name": model.name,
+        "parameters": round(1e9 * model.billions),
+        "type": model.type,
+        "file_bytes": model.file_bytes(),
+        "needed_bytes": needed_bytes(model),
+        "memory_gb": memory_class(model),
+        "tools": model.tools,
+        "tried_with_published_weights": model.tried,
+    }
+    if rates is not None:
+        speed = forecast_speed(model.config, model.sizes(), 0, rates, min(_CONTEXT, model.config.max_seq_len), "")
+        facts["tokens_per_s"] = speed["steps"][0]["tokens_per_s"]
+    return facts
+
+
+def suggest_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The models for people, the largest first."""
+    if not models:
+        return ["no model of the list fits: try smollm2-135m-instruct, which is built in"]
+    lines = [f"{'model':42} {'type':7} {'file':>8} {'needs':>8} {'tokens/s':>9}  tools  tried"]
+    for model in reversed(models):
+        speed = f"{model['tokens_per_s']:9,.1f}" if "tokens_per_s" in model else f"{'':9}"
+        tools, tried = ("yes" if model[key] else "no" for key in ("tools", "tried_with_published_weights"))
+        lines.append(
+            f"{model['name']:42} {model['type']:7} {model['file_bytes'] / 1e9:5,.1f} GB "
+            f"{model['needed_bytes'] / 1e9:5,.1f} GB {speed}  {tools:5}  {tried}"
+        )
+    return [*lines, "tokens/s: forecast without drafts; needs: with 8,192 tokens; tried: with its published weights"]
