@@ -232,6 +232,7 @@ def plot(turns: Sequence[Turn], path: Path) -> None:
     axes.set(xlabel="seconds", yticks=[], title="Turns of two agents: until the first token (dark), and after it")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.margins(x=0.12)
+    axes.set_xlim(left=0)
     figure.tight_layout()
     figure.savefig(path, dpi=140)
 

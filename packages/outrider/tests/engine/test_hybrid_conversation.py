@@ -73,6 +73,20 @@ def test_conversations_in_turns_do_not_drive_each_other_out(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["contiguous", "paged"])
+def test_a_conversation_begins_anew_behind_its_system_prompt(kind: str) -> None:
+    """As agents do that replace their earlier turns with a summary."""
+    rng, served = random.Random(7), serving(kind, checkpoints=4)
+    system = message(rng, 150)
+    text = [*system, *message(rng, 90)]
+    for _ in range(6):
+        asked, _ = turn(served, [*text, *BEGIN])
+        text = [*asked.tokens, *([] if asked.tokens[-1] == END else [END]), *message(rng, 90)]
+    prompt = [*system, *message(rng, 100), *BEGIN]
+    _, read = turn(served, prompt)
+    assert read == len(prompt) - len(system)
+
+
+@pytest.mark.parametrize("kind", ["contiguous", "paged"])
 def test_an_edited_last_message_is_all_that_is_read(kind: str) -> None:
     rng, served = random.Random(7), serving(kind)
     text = [*message(rng, 100), *message(rng, 80), *message(rng, 70)]

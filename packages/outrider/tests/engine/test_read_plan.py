@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outrider.cache.checkpoints import BOUNDARY, ROOT, WITHIN
 from outrider.engine.read_plan import INTERVAL, SPACING, TAIL, ReadPlan
 
 END, PENDING = 9, 24
@@ -81,3 +82,12 @@ def test_all_is_read_once_and_little_is_pending(tokens: list[int], budget: int) 
 @pytest.mark.parametrize(("pending", "drafts"), [(24, 24 - TAIL), (TAIL, 0), (3, 0)])
 def test_drafts_leave_room_for_what_is_pending(pending: int, drafts: int) -> None:
     assert ReadPlan([1, 2], 0, (), pending).max_drafts == drafts
+
+
+def test_what_a_copy_is_worth() -> None:
+    text = [*message(INTERVAL + 100), *message(90), *message(80), 1, 2]
+    ends = [INTERVAL, INTERVAL + 100, INTERVAL + 190, INTERVAL + 270]
+    whole, later = ReadPlan(text, 0, {END}, PENDING), ReadPlan(text, INTERVAL + 150, {END}, PENDING)
+    assert [whole.worth(at) for at in ends] == [WITHIN, ROOT, BOUNDARY, BOUNDARY]
+    assert [later.worth(at) for at in ends[1:]] == [ROOT, BOUNDARY, BOUNDARY]
+    assert ReadPlan([1] * 30, 0, {END}, PENDING).worth(29) == BOUNDARY

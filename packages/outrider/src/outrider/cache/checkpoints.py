@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from outrider.cache.blocks import Digest, prefix_digests
 from outrider.cache.states import RecurrentStates
+
+WITHIN, BOUNDARY, ROOT = range(3)
+"""The worth of a copy: within a message; at a message's end, or found once; at the end of a conversation's first."""
 
 Key = tuple[int, Digest]
 """The settled length of a copy, and the digest of its tokens and salt."""
@@ -30,10 +33,14 @@ class Checkpoint:
     tail: tuple[int, ...]
     first: int
     rows: tuple[Any, ...]  # arrays [length + len(tail) - first, ...], one for each of the pool's arrays
+    worth: int = BOUNDARY
 
 
 class Checkpoints:
-    """At most ``places`` copies of states; the least recently used one makes room.
+    """At most ``places`` copies of states; of those of the least worth, the least recently used one makes room.
+
+    An agent goes on from its last message, and begins anew behind its system prompt when it compacts its messages: so
+    the copy there stays while its conversation is used. Such copies take at most half of the places.
 
     A copy is found by the digest of its tokens and salt, so its bits are those of any sequence with these tokens.
     """
@@ -55,10 +62,11 @@ class Checkpoints:
         salt: str,
         first: int,
         rows: tuple[Any, ...],
+        worth: int = BOUNDARY,
     ) -> bool:
         """Copy the state of a slot, whose rows hold ``tokens``. Returns whether a copy is held now.
 
-        A state with numbers that are not finite is not copied. ``first``, ``rows``: as in ``Checkpoint``.
+        A state with numbers that are not finite is not copied. ``first``, ``rows``, ``worth``: as in ``Checkpoint``.
         """
         length, row = states.settled(slot), states.row(slot)
         tail = tuple(tokens[length:])
@@ -67,20 +75,33 @@ class Checkpoints:
         key = (length, prefix_digests(tokens, [length], salt)[0])
         held = self._held.get(key)
         if held is not None and len(held.tail) >= len(tail):
-            self._held.move_to_end(key)
+            self._touch(key, worth)
             return True
+        worth = worth if held is None else max(worth, held.worth)
         if not states.is_finite(row, len(tail)):
             return False
         place = self._place(key)
         self._copies.copy(place, states, row, len(tail))
-        self._held[key] = Checkpoint(place, length, tail, first, rows)
+        self._held[key] = Checkpoint(place, length, tail, first, rows, worth)
         return True
 
     def _place(self, key: Key) -> int:
-        """A place for a copy: that of the copy with this key, a free one, or the least recently used one's."""
+        """A place for a copy: that of the copy with this key, a free one, or that of the one with the least worth."""
         if key in self._held:
             return self._held.pop(key).place
-        return self._free.pop() if self._free else self._held.popitem(last=False)[1].place
+        return self._free.pop() if self._free else self._held.pop(self._least()).place
+
+    def _least(self) -> Key:
+        """The least recently used of the copies of the least worth; roots beyond half of the places count less."""
+        roots = [key for key, held in self._held.items() if held.worth == ROOT]
+        surplus = set(roots[: max(0, len(roots) - self._copies.places // 2)])
+        return min(self._held, key=lambda key: BOUNDARY if key in surplus else self._held[key].worth)
+
+    def _touch(self, key: Key, worth: int) -> None:
+        """Note that a copy was used."""
+        held = self._held[key]
+        self._held[key] = replace(held, worth=max(worth, held.worth))
+        self._held.move_to_end(key)
 
     def find(self, tokens: Sequence[int], salt: str, rows: int) -> list[tuple[int, Checkpoint]]:
         """Copies for a sequence of ``tokens``, and the lengths to which they serve it, longest first.
@@ -105,10 +126,13 @@ class Checkpoints:
         """Give a slot the state of a copy that ``find`` found for ``length`` rows."""
         states.copy(states.row(slot), self._copies, checkpoint.place, length - checkpoint.length)
         states.assume(slot, checkpoint.length)
-        for key, held in self._held.items():
-            if held is checkpoint:
-                self._held.move_to_end(key)
-                return
+        self._touch(next(key for key, held in self._held.items() if held.place == checkpoint.place), BOUNDARY)
+
+    def keep_roots(self, found: Sequence[tuple[int, Checkpoint]]) -> None:
+        """Note that a conversation goes on, of whose beginnings ``find`` found these copies."""
+        roots = {each.place for _, each in found if each.worth == ROOT}
+        for key in [key for key, held in self._held.items() if held.place in roots]:
+            self._held.move_to_end(key)
 
     def check(self) -> None:
         """Raise AssertionError unless free + held == total."""

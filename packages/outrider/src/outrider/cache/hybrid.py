@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from outrider.cache.checkpoints import Checkpoint, Checkpoints
+from outrider.cache.checkpoints import BOUNDARY, Checkpoint, Checkpoints
 from outrider.cache.pool import Pool
 from outrider.cache.protocol import KVCache
 from outrider.cache.rows import row_numbers
@@ -47,6 +47,7 @@ class HybridCache:
         found = self.checkpoints.find(tokens, salt, self.rows.length(slot))
         if not any(self._restore(slot, length, checkpoint) for length, checkpoint in found):
             self.rows.truncate_to(slot, 0)
+        self.checkpoints.keep_roots(found)
         return slot
 
     def _restore(self, slot: int, length: int, checkpoint: Checkpoint) -> bool:
@@ -62,11 +63,14 @@ class HybridCache:
         self.checkpoints.load(checkpoint, self.states, slot, length)
         return True
 
-    def save_state(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
-        """Copy the slot's state, whose rows hold these verified ``tokens``, for later sequences."""
+    def save_state(self, slot: int, tokens: Sequence[int], salt: str = "", worth: int = BOUNDARY) -> None:
+        """Copy the slot's state, whose rows hold these verified ``tokens``, for later sequences.
+
+        ``worth``: as in ``Checkpoint``.
+        """
         first = self.states.settled(slot) // self._block * self._block
         rows = self.pool.read_rows(row_numbers(self, slot, first, len(tokens)))
-        self.checkpoints.save(self.states, slot, tokens, salt, first, rows)
+        self.checkpoints.save(self.states, slot, tokens, salt, first, rows, worth)
 
     def can_branch(self, count: int) -> bool:
         """Whether ``branch`` would find the states."""

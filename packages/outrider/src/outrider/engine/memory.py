@@ -161,6 +161,6 @@ class CacheMemory:
         if settled != plan.saved:
             plan.saved = settled
             tokens = request.prefix_keys[: request.num_computed_tokens]
-            self.hybrid.save_state(slot, tokens, request.prefix_salt)
+            self.hybrid.save_state(slot, tokens, request.prefix_salt, plan.worth(settled))
             if self._sessions is not None and not request.is_alone:
                 self._sessions.save_state(slot, tokens, request.prefix_salt)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
 
+from outrider.cache.checkpoints import BOUNDARY, ROOT, WITHIN
+
 INTERVAL = 512  # tokens between copies in a text without messages
 SPACING = 64  # the fewest tokens between copies: each costs a pass, which costs as much as reading some tokens
 TAIL = 8  # the most tokens that follow the last copy, such as those that begin an answer
@@ -45,6 +47,8 @@ class ReadPlan:
                 lengths.append(at)
                 previous = at
         self._lengths = [*lengths, last] if last > start else lengths
+        self._root = next((at + 1 for at, token in enumerate(tokens) if token in ends), 0)
+        self._within = {*self._lengths} - {*boundaries, last}
         self._end = len(tokens)
 
     def chunk(self, start: int, most: int) -> int:
@@ -59,6 +63,10 @@ class ReadPlan:
         """Of the ``count`` tokens that a pass reads from ``start`` on, those that the state takes in for good."""
         at = bisect_right(self._lengths, start)
         return count if at == len(self._lengths) else min(count, self._lengths[at] - start)
+
+    def worth(self, settled: int) -> int:
+        """The worth of a copy of ``settled`` rows (``Checkpoint``)."""
+        return ROOT if settled == self._root else WITHIN if settled in self._within else BOUNDARY
 
     def is_due(self, settled: int) -> bool:
         """Whether a state of ``settled`` rows is to be copied now."""
