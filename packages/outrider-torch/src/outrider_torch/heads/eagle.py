@@ -132,6 +132,12 @@ class EagleLayer(ScoringHead):
             self.fc = nn.Linear(2 * d, d)
         self.layers = nn.ModuleList(DecoderLayer(config, first=i == 0) for i in range(config.num_layers))
 
+    @property
+    def fusing(self) -> nn.Linear:
+        """``fc``, for training: only published heads that read one layer alone have none."""
+        assert self.fc is not None
+        return self.fc
+
     def fuse(self, features: Tensor) -> Tensor:
         """The layer's input features: [..., d].
 

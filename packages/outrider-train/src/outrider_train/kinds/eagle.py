@@ -128,10 +128,10 @@ def start_from_target(module: EagleLayer, target: Llama) -> None:
     else:
         own.self_attn.o_proj.weight.zero_()
         own.mlp.down_proj.weight.zero_()
-    module.fc.weight.normal_(std=0.02)
-    module.fc.weight[:, -d:] += torch.eye(d, device=module.fc.weight.device)
-    if module.fc.bias is not None:
-        module.fc.bias.zero_()
+    module.fusing.weight.normal_(std=0.02)
+    module.fusing.weight[:, -d:] += torch.eye(d, device=module.fusing.weight.device)
+    if module.fusing.bias is not None:
+        module.fusing.bias.zero_()
 
 
 def _copy_layer(module: EagleLayer, target: Llama) -> None:

@@ -30,13 +30,13 @@ def with_norms(module: EagleLayer, store: FeatureStore, embedding: Tensor) -> Ea
     ``fc`` takes over the median size of each layer's rows (not the mean, as the first row of a text is often a hundred
     times as large). ``embedding``: the target's, float [vocab, d].
     """
-    made = EagleLayer(replace(module.config, fc_norm=True, norm_output=True)).to(module.fc.weight.device)
+    made = EagleLayer(replace(module.config, fc_norm=True, norm_output=True)).to(module.fusing.weight.device)
     made.load_state_dict(module.state_dict(), strict=False)
     some = range(min(_SAMPLE, len(store.documents)))
     features = store.fetch(some)
     rows = torch.cat([found.rows for found in features]).float()
     assert made.fc_norm is not None
-    parts = zip(made.fc.weight.chunk(len(made.fc_norm), dim=1), rows.chunk(len(made.fc_norm), dim=-1), strict=True)
+    parts = zip(made.fusing.weight.chunk(len(made.fc_norm), dim=1), rows.chunk(len(made.fc_norm), dim=-1), strict=True)
     for weight, part in parts:
         weight.mul_(float(_sizes(part).median()))
     if not module.layer.norms_residual:
@@ -50,7 +50,7 @@ def _states(
 ) -> tuple[Tensor, Tensor]:
     """Input rows and output rows of the first step: float32 [n, d] each."""
     read, made = [], []
-    device = module.fc.weight.device
+    device = module.fusing.weight.device
     for document, found in zip(documents, features, strict=True):
         x = module.fuse(found.rows[:-1].to(device, torch.float32))
         tokens = embedding[torch.tensor(document.ids[1:], device=embedding.device)].to(device, torch.float32)
@@ -73,7 +73,7 @@ def _feed_on_normed(module: EagleLayer, read: Tensor, made: Tensor) -> None:
     stretch = float((_sizes(made * weight) / _sizes(made)).median())  # median growth of a row by D's direction
     first = float((_sizes(read * weight) / _sizes(read)).median())
     scale = weight / float(_sizes(made).median())
-    module.fc.weight.mul_(scale[:, None])
+    module.fusing.weight.mul_(scale[:, None])
     for i, layer in enumerate(module.layers):
         layer.self_attn.o_proj.weight.mul_(scale[:, None])  # type: ignore[union-attr, operator]
         layer.mlp.down_proj.weight.mul_(scale[:, None])  # type: ignore[union-attr, operator]
