@@ -153,13 +153,30 @@ def test_a_busy_server_is_asked_again() -> None:
     class Busy(ToolServer):
         """Refuses every third request with drafts for now."""
 
-        def status(self) -> int:
+        def status_of(self, body: Message) -> int:
             with self._lock:
                 self.count += 1
                 return 429 if self.count % 3 == 0 else 200
 
     with serving(Busy()) as url:
         assert {check.status for check in check_tool_calls(url, None, SMALL)} == {"pass"}
+
+
+def test_some_refusals_are_a_note_and_many_a_failure() -> None:
+    class Refuses(ToolServer):
+        kinds: tuple[str, ...] = ("required",)
+
+        def status_of(self, body: Message) -> int:
+            return 400 if body.get("tool_choice", "auto") in self.kinds else 200
+
+    class RefusesMost(Refuses):
+        kinds = ("required", "auto")
+
+    for server, status in ((Refuses(), "note"), (RefusesMost(), "fail")):
+        with serving(server) as url:
+            checks = check_tool_calls(url, None, SMALL)
+        assert {check.status for check in checks if "refused" in check.data} == {status}
+        assert not differences(checks)
 
 
 def test_refusals_are_counted_by_kind() -> None:

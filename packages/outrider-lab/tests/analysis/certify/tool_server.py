@@ -23,7 +23,7 @@ class ToolServer:
         self._words = set[str]()
         self._lock = threading.Lock()
 
-    def status(self) -> int:
+    def status_of(self, body: Message) -> int:
         """The status of an answer to a request with tools; a body comes with 200 alone."""
         return 200
 
@@ -105,7 +105,7 @@ def serving(server: ToolServer) -> Iterator[str]:
             asked = body.get("speculation")
             if server.knows_speculation and asked not in (None, "off"):
                 return self._send(400, json.dumps({"error": {"message": "speculation is off, or left out"}}))
-            if "tools" in body and (status := server.status()) != 200:
+            if "tools" in body and (status := server.status_of(body)) != 200:
                 return self._send(status, "{}")
             drafts = not (server.knows_speculation and asked == "off")
             message = server.message(body) if "tools" in body else {"content": "hi", "finish_reason": "stop"}

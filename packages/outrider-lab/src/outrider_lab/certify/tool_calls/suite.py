@@ -215,7 +215,9 @@ def _validity(what: str, cases: Sequence[Case], found: Answers, base: Answers | 
     for kind_name, count in refused.items():
         reason = next(a.refused for c, a in zip(cases, found, strict=True) if c.kind == kind_name and a.refused)
         details.append(f"{count} requests are refused ({kind_name}: {KINDS[kind_name]}): {reason[:SHOWN_CHARACTERS]}")
-    status: Status = "fail" if failures or not answered else "note" if refused or own else "pass"
+    untested = refused.total() > answered
+    summary += "; most requests are refused, and little is tested" * untested
+    status: Status = "fail" if failures or untested else "note" if refused or own else "pass"
     data = {"answers": answered, "calls": calls, "corrupted": len(failures), "cut": cut, "own": len(own)}
     return Check(f"tool calls, {what}", status, summary, details, data | {"refused": dict(refused)} | _kept(failures))
 
