@@ -216,6 +216,32 @@ def test_files_that_are_no_models_and_links_that_lead_nowhere(home: Path) -> Non
     assert [kind for kind, why in expected.items() if why not in problems[kind]] == []
 
 
+def test_names_of_files_do_not_control_the_terminal(home: Path) -> None:
+    folder = home / ".lmstudio" / "models" / "[red]org"
+    write(folder / "m\x1b[2J" / "a-Q4_0.gguf", header())
+    write(Path(os.fsdecode(os.fsencode(folder) + b"/\xff\xfe/b-Q4_0.gguf")), "no model")
+    shown = CliRunner().invoke(app, ["list"], env={"COLUMNS": "200"}, catch_exceptions=False).stdout
+    assert "[red]org/m?[2J:Q4_0" in shown
+    assert "[red]org/??:Q4_0 (LM Studio's folder)" in shown
+    assert "\x1b[2J" not in shown
+
+
+def test_a_store_of_another_user_is_told(home: Path, ollama_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ollama(ollama_store, "a:1b", header())
+    real, closed = os.scandir, home / "closed"
+
+    def scandir(path: Any) -> Any:
+        if Path(path) == closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setenv("OLLAMA_MODELS", str(closed))
+    assert {model.name: model.problem for model in find_models()} == {
+        str(closed): "cannot be read: Permission denied", "a:1b": None,
+    }  # fmt: skip
+
+
 def test_a_folder_of_too_many_files_is_read_in_part(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "_MOST_ENTRIES", 20)
     for i in range(30):

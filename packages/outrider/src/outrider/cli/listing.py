@@ -128,7 +128,7 @@ def list_table(models: Iterable[Listed]) -> tuple[list[str], list[tuple[str, ...
     headings = ["name", "from", "architecture", "type", "size", "runs", "drafts", "tokens/s", "packed", "licence"]
     rows = [_row(model) for model in models if model.entry.pulled and model.entry.problem is None]
     used = [place for place in range(len(headings)) if any(row[place] for row in rows)]
-    return [headings[place] for place in used], [tuple(row[place] for place in used) for row in rows]
+    return [headings[place] for place in used], [tuple(_plain(row[place]) for place in used) for row in rows]
 
 
 def _row(model: Listed) -> tuple[str, ...]:
@@ -168,7 +168,12 @@ def list_lines(models: Sequence[Listed]) -> list[str]:
         lines.append(
             f"architectures that do not run: {', '.join(sorted(unknown))}; those that do: {', '.join(GGUF_FAMILIES)}"
         )
-    return lines + _places([model.entry for model in models if model.entry.problem is None])
+    return [*map(_plain, lines), *_places([model.entry for model in models if model.entry.problem is None])]
+
+
+def _plain(text: str) -> str:
+    """A text in which names of files can neither control the terminal nor fail to be printed."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _place(kind: str) -> str:

@@ -33,6 +33,7 @@ def list_command(as_json: AsJson = False) -> None:
         return
     from rich.console import Console
     from rich.table import Column, Table
+    from rich.text import Text
 
     headings, rows = list_table(models)
     console = Console()
@@ -40,10 +41,10 @@ def list_command(as_json: AsJson = False) -> None:
         name, *others = headings
         table = Table(Column(name, overflow="fold", min_width=21), *others)
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         console.print(table)
     for line in list_lines(models):
-        console.print(line, style="dim", highlight=False, soft_wrap=True)
+        console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def pull_command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,7 @@ __all__ = ["delete_folder", "delete_packed", "packed_folder", "packed_models", "
 def packed_folder(folder: Path) -> Path:
     """The place of the packed weights of the model in ``folder``, in all its precisions and shares."""
     real = folder.resolve()
-    return cache_root() / "packed" / f"{real.name}-{hashlib.sha256(str(real).encode()).hexdigest()[:12]}"
+    return cache_root() / "packed" / f"{real.name}-{hashlib.sha256(os.fsencode(real)).hexdigest()[:12]}"
 
 
 def packed_place(folder: Path, dtype: str, shard: Shard | None, *, progress: bool) -> PackedPlace:

@@ -158,7 +158,7 @@ def real_place(file: Path) -> Path:
 
 def gguf_folder(gguf: Path) -> Path:
     """The cache's folder of a converted GGUF file: one for each path, so that a changed file replaces its old one."""
-    return cache_root() / "gguf" / f"{gguf.stem}-{hashlib.sha256(str(gguf).encode()).hexdigest()[:12]}"
+    return cache_root() / "gguf" / f"{gguf.stem}-{hashlib.sha256(os.fsencode(gguf)).hexdigest()[:12]}"
 
 
 def _converted(gguf: Path, *, progress: bool, verify: bool, copy: bool = True) -> Path:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.weights.gguf.shards import first_shard
-from outrider.weights.hub.stores.found import FoundModel, Store, models_of, unreadable, walk
+from outrider.weights.hub.stores.found import FoundModel, Store, models_of, size_of, unreadable, walk
 
 __all__ = ["hub_models", "hub_root", "llama_cpp_models", "lm_studio_models"]
 
@@ -112,7 +112,8 @@ def _of_repo(store: Store, folder: Path, repo: str) -> Iterator[FoundModel]:
             folders.append(snapshot)
     yield from models_of(store, repo, files.items())
     if folders:
-        size = sum(path.stat().st_size for path in folders[0].iterdir() if path.is_file())
+        sizes = [size_of(path) for path in folders[0].iterdir()]
+        size = sum(each for each in sizes if isinstance(each, int))
         yield FoundModel(store, repo, None, size, repo=repo, aliases=(str(folders[0]),))
 
 

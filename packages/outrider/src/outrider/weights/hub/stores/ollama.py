@@ -33,23 +33,27 @@ class _BrokenError(Exception):
 
 
 def ollama_roots() -> list[Path]:
-    """``OLLAMA_MODELS``, the user's store and the system's, those that are there."""
+    """The places of stores: ``OLLAMA_MODELS``, the user's and the system's."""
     chosen = os.environ.get("OLLAMA_MODELS")
     roots = [Path(chosen).expanduser()] if chosen else []
-    return [root for root in (*roots, Path.home() / ".ollama" / "models", SYSTEM) if _exists(root)]
-
-
-def _exists(root: Path) -> bool:
-    try:
-        return root.is_dir()
-    except OSError:
-        return False
+    return [*roots, Path.home() / ".ollama" / "models", SYSTEM]
 
 
 def ollama_models() -> Iterator[FoundModel]:
     """The models of all stores, in the order of their names."""
-    for root in dict.fromkeys(map(Path.resolve, ollama_roots())):
-        known = set[str]()
+    seen = set[Path]()
+    for place in ollama_roots():
+        try:
+            os.scandir(place).close()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:  # that of a service belongs to a user of its own
+            yield unreadable("ollama", place, error)
+            continue
+        root, known = place.resolve(), set[str]()
+        if root in seen:
+            continue
+        seen.add(root)
         for folder in _MANIFESTS:
             for parts, path in _manifests(root, root / folder):
                 model = path if isinstance(path, FoundModel) else _model(root, parts, path)
@@ -60,16 +64,17 @@ def ollama_models() -> Iterator[FoundModel]:
 
 def _manifests(root: Path, folder: Path) -> Iterator[tuple[tuple[str, ...], Path | FoundModel]]:
     """The parts of a model's name, and its manifest."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return
     try:
+        os.scandir(folder).close()
         paths = sorted(path for path, _ in zip(folder.glob("*/*/*/*"), range(_MOST_MODELS), strict=False))
     except OSError as error:
         yield (), unreadable("ollama", folder, error)
         return
     for path in paths:
         parts = path.relative_to(folder).parts
-        if not any(part.startswith(".") for part in parts) and not path.is_dir():
+        if not any(part.startswith(".") for part in parts) and not os.path.isdir(path):
             yield parts, path
 
 
