@@ -151,15 +151,16 @@ def test_a_second_server_is_the_baseline_where_requests_cannot_turn_drafts_off()
 
 def test_a_busy_server_is_asked_again() -> None:
     class Busy(ToolServer):
-        """Refuses every third request with drafts for now."""
+        """Refuses every sixth request for now."""
 
         def status_of(self, body: Message) -> int:
             with self._lock:
                 self.count += 1
-                return 429 if self.count % 3 == 0 else 200
+                return 429 if self.count % 6 == 0 else 200
 
     with serving(Busy()) as url:
-        assert {check.status for check in check_tool_calls(url, None, SMALL)} == {"pass"}
+        checks = check_tool_calls(url, None, ToolSuite(calls=8, at_once=8))
+    assert {check.status for check in checks} == {"pass"}
 
 
 def test_some_refusals_are_a_note_and_many_a_failure() -> None:
