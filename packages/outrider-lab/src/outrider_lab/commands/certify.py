@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -148,7 +149,7 @@ def _tools(
 ) -> Certificate:
     from outrider.utils.suggest import unknown
     from outrider.utils.working import working
-    from outrider_lab.certify.report import Certificate
+    from outrider_lab.certify.report import Certificate, Check
     from outrider_lab.certify.tool_calls.notations import NOTATIONS
     from outrider_lab.certify.tool_calls.suite import ToolSuite, check_tool_calls
 
@@ -157,7 +158,10 @@ def _tools(
     if notation is not None and notation not in NOTATIONS:
         raise ConfigError(unknown("notation", notation, NOTATIONS))
     suite = ToolSuite(count, at_once, sources=draft or (), notation=notation)
-    with working("certify", total=None) as tick:
-        checks = check_tool_calls(endpoint, baseline, suite, model=model, tick=tick, expect=tick.expect)
+    checks: list[Check] = []
+    complete = False
+    with suppress(KeyboardInterrupt), working("certify", total=None) as tick:
+        checks.extend(check_tool_calls(endpoint, baseline, suite, model=model, tick=tick, expect=tick.expect))
+        complete = True
     subject = {"endpoint": endpoint, "baseline": baseline, "model": model, "requests": count, "at once": at_once}
-    return Certificate(subject, checks)
+    return Certificate(subject, checks, complete)

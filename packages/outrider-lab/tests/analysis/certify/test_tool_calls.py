@@ -12,6 +12,7 @@ import pytest
 
 from outrider.cli import main
 from outrider_lab.certify.report import Check
+from outrider_lab.certify.tool_calls.answers import Answer, ChatClient
 from outrider_lab.certify.tool_calls.cases import KINDS
 from outrider_lab.certify.tool_calls.suite import ToolSuite, check_tool_calls
 from tests.analysis.certify import tool_traffic
@@ -107,7 +108,7 @@ def test_a_right_server_passes() -> None:
     said: list[str] = []
     expected: list[int] = []
     with serving(ToolServer()) as url:
-        checks = check_tool_calls(url, None, SMALL, tick=said.append, expect=expected.append)
+        checks = list(check_tool_calls(url, None, SMALL, tick=said.append, expect=expected.append))
     assert [check.status for check in checks] == ["pass"] * 6
     assert len(said) == expected[0] == 24 * 3 + 24
     assert checks[0].summary.startswith("0 of 24 answers with 12 calls are corrupted")
@@ -116,7 +117,7 @@ def test_a_right_server_passes() -> None:
 @pytest.mark.parametrize("server", FAULTS, ids=lambda server: server.__name__)
 def test_a_planted_fault_is_found_and_named(server: type[ToolServer]) -> None:
     with serving(server()) as url:
-        checks = check_tool_calls(url, None, SMALL)
+        checks = list(check_tool_calls(url, None, SMALL))
     corrupt = [check for check in failed(checks) if check.data.get("corrupted")]
     assert [check.data["corrupted"] for check in corrupt] == [1]
     assert FAULTS[server][0] in corrupt[0].name
@@ -130,7 +131,7 @@ def test_a_planted_fault_is_found_and_named(server: type[ToolServer]) -> None:
 
 def test_another_text_than_without_drafts_is_found() -> None:
     with serving(ChangesText()) as url:
-        checks = check_tool_calls(url, None, SMALL)
+        checks = list(check_tool_calls(url, None, SMALL))
     assert {check.name for check in differences(checks)} == {
         "tool calls, drafts: streams", "tool calls, drafts: drafts"
     }  # fmt: skip
@@ -140,11 +141,11 @@ def test_a_second_server_is_the_baseline_where_requests_cannot_turn_drafts_off()
     wrong = LeaksAToken()
     wrong.knows_speculation = False
     with serving(wrong) as url, serving(ToolServer()) as baseline:
-        assert failed(check_tool_calls(url, baseline, SMALL))
+        assert failed(list(check_tool_calls(url, baseline, SMALL)))
     untold = ShowsMarkup()
     untold.knows_speculation = False
     with serving(untold) as url:
-        checks = check_tool_calls(url, None, SMALL)
+        checks = list(check_tool_calls(url, None, SMALL))
     assert (checks[0].name, checks[0].status) == ("tool calls: baseline", "note")
     assert [check.data["corrupted"] for check in failed(checks) if "corrupted" in check.data] == [1]
 
@@ -159,7 +160,7 @@ def test_a_busy_server_is_asked_again() -> None:
                 return 429 if self.count % 6 == 0 else 200
 
     with serving(Busy()) as url:
-        checks = check_tool_calls(url, None, ToolSuite(calls=8, at_once=8))
+        checks = list(check_tool_calls(url, None, ToolSuite(calls=8, at_once=8)))
     assert {check.status for check in checks} == {"pass"}
 
 
@@ -175,14 +176,14 @@ def test_some_refusals_are_a_note_and_many_a_failure() -> None:
 
     for server, status in ((Refuses(), "note"), (RefusesMost(), "fail")):
         with serving(server) as url:
-            checks = check_tool_calls(url, None, SMALL)
+            checks = list(check_tool_calls(url, None, SMALL))
         assert {check.status for check in checks if "refused" in check.data} == {status}
         assert not differences(checks)
 
 
 def test_refusals_are_counted_by_kind() -> None:
     with serving(ToolServer()) as url:
-        checks = check_tool_calls(url, None, ToolSuite(calls=8, at_once=4, sources=("suffix",)))
+        checks = list(check_tool_calls(url, None, ToolSuite(calls=8, at_once=4, sources=("suffix",))))
     refused = next(check for check in checks if check.name == "tool calls, suffix, whole")
     assert refused.status == "fail"  # nothing was tested
     assert refused.data["refused"] == {kind: 1 for kind in KINDS if kind != "notation"}
@@ -203,13 +204,28 @@ def test_the_command(server: type[ToolServer], code: int, capsys: Any, monkeypat
     assert report["subject"]["requests"] == 24
 
 
+def test_an_interrupted_session_reports_the_checks_that_were_made(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> Answer:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ChatClient, "streamed", interrupted)
+    with serving(ToolServer()) as url:
+        monkeypatch.setattr("sys.argv", ["outrider", "certify", "--endpoint", url, "--tools", "9", "--json"])
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+    report = json.loads(capsys.readouterr().out)
+    assert (ended.value.code, report["complete"], len(report["checks"])) == (130, False, 2)
+
+
 # -- real servers ------------------------------------------------------------------------------------------------------
 
 
 def test_calls_of_a_model_survive_drafts(tmp_path: Path) -> None:
     suite = ToolSuite(calls=9, at_once=9, notation="hermes", tokens=16)
     with calling(calling_folder(tmp_path / "m", "hermes")) as live:
-        checks = check_tool_calls(live.url, None, suite)
+        checks = list(check_tool_calls(live.url, None, suite))
     assert [check.status for check in checks] == ["pass"] * 6, "\n".join(map(str, checks))
     assert checks[0].data["calls"] == 6
     assert checks[-1].data["accepted_draft_tokens"] > 100

@@ -51,7 +51,7 @@ def check_notation(folder: Path, notation: str, suite: ToolSuite) -> list[Check]
     for first, names in GROUPS.items():
         if wanted := [name for name in names if name in suite.sources]:
             with calling(target, draft=first, **options.get(first, {})) as live:
-                checks += check_tool_calls(live.url, None, replace(suite, sources=wanted))
+                checks.extend(check_tool_calls(live.url, None, replace(suite, sources=wanted)))
     return checks
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -66,8 +66,8 @@ def check_tool_calls(
     model: str | None = None,
     tick: Tick = lambda _: None,
     expect: Expect = lambda _: None,
-) -> list[Check]:
-    """Ask ``endpoint`` every case, whole and streamed, with each source of drafts; the answers' faults as checks.
+) -> Iterator[Check]:
+    """Ask ``endpoint`` every case, whole and streamed, with each source of drafts; each check as soon as it is made.
 
     The answers without drafts come from ``baseline``, or, where that is None, from requests that turn drafts off. A
     server that knows no such requests is judged without them.
@@ -83,7 +83,6 @@ def check_tool_calls(
     sources: Sequence[str | None] = list(suite.sources) or [None]
     expect(2 * len(cases) * len(sources) + (0 if plain is None else len(cases) + len(controls)))
     session = _Session(cases, suite.at_once, tick)
-    checks: list[Check] = []
     base: Answers | None = None
     steady = True
     if plain is not None:
@@ -93,13 +92,13 @@ def check_tool_calls(
         )
         changed = [case for case, found in zip(controls, again, strict=True) if base[case.index] != found]
         steady = not changed
-        checks += [_validity("without drafts", cases, base, None), _control(controls, changed)]
+        yield _validity("without drafts", cases, base, None)
+        yield _control(controls, changed)
     else:
-        checks.append(_no_baseline())
+        yield _no_baseline()
     for source in sources:
         whole, streamed = session.ask_both(client, source, base)
-        checks += _checks(source or "drafts", cases, whole, streamed, base, steady)
-    return checks
+        yield from _checks(source or "drafts", cases, whole, streamed, base, steady)
 
 
 class _Session:
@@ -116,8 +115,11 @@ class _Session:
             self._tick(what)
             return found
 
-        with ThreadPoolExecutor(at_once or self._at_once) as pool:
+        pool = ThreadPoolExecutor(at_once or self._at_once)
+        try:
             return list(pool.map(one, cases))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def ask_both(self, client: ChatClient, source: str | None, base: Answers | None) -> tuple[Answers, Answers]:
         """The whole and the streamed answer to every case, side by side."""
