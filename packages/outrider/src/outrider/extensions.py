@@ -33,6 +33,7 @@ Group = Literal[
 EXTRAS: Mapping[str, Mapping[str, str]] = {
     "commands": {
         "serve": "server", "run": "server", "ps": "server", "transcribe": "speech", "certify": "lab", "bench": "lab",
+        "referee": "lab",
         "plan": "lab", "pick": "lab", "figures": "lab", "train": "train",
     },
     "drafters": {

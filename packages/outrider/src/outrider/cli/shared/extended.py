@@ -23,6 +23,7 @@ _HELP: Mapping[str, str] = {
     "serve": "Serve OpenAI's API, with a playground at /.",
     "transcribe": "Write down what is said in a sound file.",
     "certify": "Test that drafts change nothing.",
+    "referee": "Test any server with drafts.",
     "bench": "Time draft sources and other engines.",
     "plan": "Recommend a draft source by measurement.",
     "pick": "Recommend a draft source by rules.",

@@ -1,0 +1,143 @@
+"""The suite of ``outrider referee`` and of ``outrider certify --endpoint``: its parts, sizes and order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from outrider.errors import ConfigError
+from outrider_lab.certify.client import ask, root
+from outrider_lab.certify.report import Certificate, Check
+from outrider_lab.certify.tool_calls.suite import ToolSuite, check_tool_calls
+from outrider_lab.data.workloads import Question
+from outrider_lab.measure import Tick
+from outrider_lab.referee import sampling, speed, texts
+from outrider_lab.referee.budget import Budget
+from outrider_lab.referee.session import Session
+from outrider_lab.referee.sides import Side, make_sides
+
+__all__ = ["Suite", "run_suite"]
+
+SAMPLED = "one two three four one two three four one two three four one two"
+"""A prompt whose repetition makes most sources draft, so that samples are of drafted text."""
+
+Part = Callable[[], Iterator[Check]]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The suite's sizes; each is the most that is asked, and the budget may allow less."""
+
+    tokens: int = 128
+    short: int | None = 16
+    """Tokens of every second request; None: all are long."""
+    loads: Mapping[str, int] = field(default_factory=lambda: {"company of 4": 4, "company of 16": 16})
+    control: int = 4
+    """Requests of the control at once."""
+    samples: int = 16384
+    sample_tokens: int = 6
+    sample_prompt: str = SAMPLED
+    tool_calls: int = 24
+    extended: bool = True
+    """Also prefixes, biases, streams, tool calls and speed."""
+    seconds: float | None = 270.0
+    """The budget; None: no limit."""
+
+
+WEIGHTS = {
+    "greedy": 8.0,
+    "seeded": 2.0,
+    "samples": 6.0,
+    "prefixes": 1.0,
+    "biases": 1.0,
+    "streams": 1.0,
+    "tools": 3.0,
+    "speed": 0.0,
+}
+"""Shares of the budget; a part's unused time is shared by the parts behind it."""
+
+
+def run_suite(
+    endpoint: str,
+    baseline: str | None,
+    questions: Sequence[Question],
+    suite: Suite,
+    *,
+    model: str | None = None,
+    tick: Tick = lambda _: None,
+) -> Certificate:
+    """Compare two servers, or one with its own answers without drafts. Ctrl-C keeps the checks that have ended.
+
+    Args:
+        model: the model's name on both servers; None: the first model that each server lists.
+
+    Raises:
+        ConfigError: a server cannot be asked.
+    """
+    ours, theirs = make_sides(endpoint, baseline, model)
+    requests = [
+        (q.id, {"prompt": q.text, "max_tokens": suite.short if suite.short and i % 2 else suite.tokens,
+                "temperature": 0})
+        for i, q in enumerate(questions)
+    ]  # fmt: skip
+    parts = _parts(ours, theirs, requests, suite, tick)
+    checks: list[Check] = []
+    complete = True
+    try:
+        for part in parts:
+            for check in part:  # one by one: those before an interruption are kept
+                checks.append(check)  # noqa: PERF402
+    except KeyboardInterrupt:
+        complete = False
+    checks.sort(key=lambda check: not check.name.startswith("control"))
+    subject = {
+        "endpoint": endpoint,
+        "baseline": theirs.url if theirs.url != ours.url or theirs.fields else "the endpoint itself, with drafts",
+        "model": ours.model,
+        "prompts": len(questions),
+        "tokens": suite.tokens,
+    }
+    if theirs.fields:
+        subject["baseline"] = "the endpoint, with drafts turned off per request"
+    return Certificate(subject, checks, complete)
+
+
+def _parts(
+    ours: Side, theirs: Side, requests: Sequence[tuple[str, Mapping[str, Any]]], suite: Suite, tick: Tick
+) -> Iterator[Iterator[Check]]:
+    parts: dict[str, Callable[[Session], Iterator[Check]]] = {
+        "greedy": lambda s: texts.greedy(s, suite.loads, suite.control),
+        "seeded": texts.seeded,
+        "samples": lambda s: sampling.frequencies(s, suite.sample_prompt, suite.samples, suite.sample_tokens),
+    }
+    if suite.extended:
+        parts |= {"prefixes": texts.prefixes, "biases": texts.biased, "streams": texts.streams}
+        parts |= {"tools": lambda s: _tools(s, suite.tool_calls), "speed": speed.speed}
+    session = Session(ours, theirs, requests, Budget(suite.seconds, sum(WEIGHTS[name] for name in parts)), tick)
+    budget = session.budget
+    for name, part in parts.items():
+        budget.begin(WEIGHTS[name])
+        yield part(session)
+
+
+def _tools(session: Session, most: int) -> Iterator[Check]:
+    """Tool calls and JSON, as many as the time of greedy answers lets expect to fit."""
+    name = "tool calls"
+    probe = {"model": session.ours.model, "max_tokens": 1, "messages": [{"role": "user", "content": "a"}]}
+    try:
+        ask(f"{root(session.ours.url)}/chat/completions", probe)
+    except ConfigError as error:
+        yield Check(name, "note", f"not tested: {str(error)[:200]}", data={"compared": 0})
+        return
+    each = max((a.found.seconds for a in session.alone), default=0.0)  # a call takes about a long answer's time
+    fit = most if math.isinf(session.budget.left) or not each else int(session.budget.left / (4 * each))
+    if not (count := min(most, fit)):
+        yield Check(name, "note", "not tested: no time was left", data={"compared": 0})
+        return
+    separate = session.theirs.url if session.theirs.url != session.ours.url else None
+    checks = check_tool_calls(session.ours.url, separate, ToolSuite(count, min(4, count)), tick=session.tick)
+    if count < most:
+        checks.append(Check(f"{name}, time", "note", f"the time allowed {count} of {most} requests"))
+    yield from checks

@@ -1,0 +1,101 @@
+"""The engine with a fault of choice behind OpenAI's completions: n, seeds, biases, log-probabilities, streams."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from typing import Any
+
+from tests.referee.faulty_engine import LETTERS, Engine, Fault, target
+
+MAX_N = 16
+
+
+class _RefusedError(Exception):
+    pass
+
+
+def answer(engine: Engine, body: dict[str, Any], knows_drafts: bool) -> dict[str, Any]:
+    """The choices of a completion."""
+    n, drafts = body.get("n", 1), body.get("speculation", "on") if knows_drafts else "on"
+    if n > MAX_N or drafts not in ("on", "off"):
+        raise _RefusedError
+    code = zlib.crc32(body["prompt"].encode())
+    prompt = (code % len(LETTERS), code // len(LETTERS) % len(LETTERS))
+    bias = {int(key): value for key, value in body.get("logit_bias", {}).items()}
+    temperature, count = float(body["temperature"]), int(body["max_tokens"])
+    generate = engine.plain if drafts == "off" else engine.generate
+    choices = []
+    for i in range(n):
+        ids = generate(prompt, count, temperature, (body["prompt"], body.get("seed"), i), bias)
+        choice: dict[str, Any] = {"text": "".join(LETTERS[x] for x in ids), "token_ids": ids}
+        if body.get("logprobs") is not None:
+            choice["logprobs"] = _logprobs([*prompt, *ids], bias, body["logprobs"])
+        choices.append(choice)
+    return {"choices": choices, "usage": {"completion_tokens": n * count}}
+
+
+def _logprobs(tokens: list[int], bias: dict[int, float], top: int) -> dict[str, Any]:
+    rows = [target((a, b), 1.0, tuple(bias.items())) for a, b in pairwise(tokens[:-1])]
+    best = [sorted(((math.log(max(p, 1e-99)), LETTERS[i]) for i, p in enumerate(row)), reverse=True) for row in rows]
+    return {
+        "tokens": [LETTERS[x] for x in tokens[2:]],
+        "top_logprobs": [{letter: value for value, letter in row[:top]} for row in best],
+    }
+
+
+@contextmanager
+def faulty_server(fault: Fault | None = None, *, knows_drafts: bool = True) -> Iterator[str]:
+    """The URL of a server with ``fault`` in its speculation; None: without one.
+
+    ``knows_drafts``: requests can turn drafts off.
+    """
+    engine = Engine(fault)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._send(200, {"data": [{"id": "table"}], "version": "1.2.3"})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if not self.path.endswith("/v1/completions"):
+                return self._send(404, {})
+            try:
+                found = answer(engine, body, knows_drafts)
+            except _RefusedError:
+                return self._send(400, {"error": "refused"})
+            if not body.get("stream"):
+                return self._send(200, found)
+            text = found["choices"][0]["text"]
+            events = [json.dumps({"choices": [{"text": text[i : i + 5]}]}) for i in range(0, len(text), 5)]
+            self._write(200, "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode())
+
+        def _send(self, code: int, body: dict[str, Any]) -> None:
+            self._write(code, json.dumps(body).encode())
+
+        def _write(self, code: int, data: bytes) -> None:
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 64  # connections at once; a refused one would be tried again after a second
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
