@@ -33,6 +33,8 @@ def test_an_engine_without_a_fault_passes_though_its_seeds_give_other_tokens() -
     assert failed(found) == set()
     assert next(c for c in found.checks if c.name == "same seed output").status == "note"
     assert next(c for c in found.checks if c.name == "greedy output, company of 16").data["compared"] == 16
+    samples = next(c for c in found.checks if c.name == "frequencies of samples")
+    assert list(samples.data["tests"]) == ["the whole", *(f"token {place}" for place in range(1, 7))]
 
 
 def test_a_greedy_fault_is_placed_at_its_token() -> None:

@@ -129,8 +129,8 @@ def _model(
 
 def _servers(endpoint: str, baseline: str, prompts: str, quick: bool, full: bool, model: str | None) -> Certificate:
     from outrider.utils.working import working
-    from outrider_lab.certify import endpoints
     from outrider_lab.data import workloads
+    from outrider_lab.referee import endpoints
 
     count = 4 if quick else 48 if full else 12
     questions = workloads.load(prompts, count=count)

@@ -21,14 +21,11 @@ from outrider import __version__
 from outrider.errors import ConfigError
 from outrider.native.processor import processor_name
 from outrider_lab.certify.report import Certificate
+from outrider_lab.referee.page import ELEMENT, Document, render
 
-__all__ = ["ELEMENT", "Document", "changes", "make_document", "read_document"]
+__all__ = ["changes", "make_document", "read_document"]
 
 FORMAT = "outrider-referee 1"
-ELEMENT = '<script type="application/json" id="report">'
-"""The element of the page that has the document."""
-
-Document = dict[str, Any]
 
 
 def make_document(found: Certificate, commands: list[str], servers: Mapping[str, Any], key: Path | None) -> Document:
@@ -108,11 +105,8 @@ def changes(document: Document, page: str | None = None, signer: str | None = No
     found = [f"{name}: was changed" for name, digest in now.items() if name in then and then[name] != digest]
     found += [f"{name}: was added" for name in now if name not in then]
     found += [f"{name}: was removed" for name in then if name not in now]
-    if page is not None:
-        from outrider_lab.referee.page import render
-
-        if render(document) != page:
-            found.append("the page: it is not the one of its report")
+    if page is not None and render(document) != page:
+        found.append("the page: it is not the one of its report")
     return found + _signature_faults(document, signer)
 
 

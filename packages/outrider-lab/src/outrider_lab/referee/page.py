@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from outrider_lab.referee.document import ELEMENT, Document
+__all__ = ["ELEMENT", "Document", "render"]
 
-__all__ = ["render"]
+Document = dict[str, Any]
+"""A report, as JSON has it."""
+
+ELEMENT = '<script type="application/json" id="report">'
+"""The element of the page that has the document."""
 
 STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
 table{border-collapse:collapse;width:100%}td,th{border-bottom:1px solid #ddd;padding:.3rem .5rem;text-align:left;

@@ -12,8 +12,8 @@ import pytest
 
 from outrider.cli import main
 from outrider.errors import ConfigError
-from outrider_lab.certify.endpoints import compare
 from outrider_lab.data.workloads import Question
+from outrider_lab.referee.endpoints import compare
 
 QUESTIONS = [Question("one", "test", "first prompt"), Question("two", "test", "second prompt")]
 Answer = Callable[[dict[str, Any]], str]
