@@ -100,6 +100,9 @@ void add_beside(forward_ctx *f, const outrider_layer *l, int64_t row);
 void make_layer_inputs(forward_ctx *f);
 void run_input(forward_ctx *f, const outrider_layer *l);
 
+/* Rows of q, keys and values as attention reads them; keys and values in the cache too. See attention_rows.c. */
+row_function write_kv;
+
 /* Attention of all rows over a layer's cache: q to attended, with codes for ``reader`` unless it is NULL. See
  * attention.c. */
 int prepare_attention(forward_ctx *f);
