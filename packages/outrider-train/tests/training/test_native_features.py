@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(library() is None, reason="the native library is
 def test_they_are_the_targets(layers: tuple[int, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = small.setup(tmp_path)
     documents = setup.documents[:4]
+    assert len(documents) == 4
     longest = max(len(document.ids) for document in documents)
     reader = readers.target_reader(setup.folder, layers, 4, longest, torch.device("cpu"))
     torch_store = FeatureStore(setup.target, documents, FeatureSpec(layers, 4), None, 0, "")

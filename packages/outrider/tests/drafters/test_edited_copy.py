@@ -111,6 +111,7 @@ def test_nothing_is_copied_beyond_the_prompt() -> None:
 def test_a_request_that_starts_again_drafts_the_same(output: list[int]) -> None:
     drafter, view = SuffixDrafter(10_000), request(RENAMED)
     drafter.start(view)
+    assert len(output) > 3
     for end in range(0, len(output), 3):
         grow(drafter, view, output[end : end + 3])
         assert drafter.propose([view], [6]) == [drafted(RENAMED, output[: end + 3])]
