@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from outrider import LLM, SamplingParams
+from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.errors import ConfigError
 from outrider.native.library import library
 from tests.tokenizer.vocabularies import sentencepiece
@@ -88,3 +89,14 @@ def test_a_hybrid_drafts_for_a_hybrid(folder: Path) -> None:
     assert plain(folder, prompt) == [tuple(answer.token_ids)]
     assert answer.stats.num_accepted_draft_tokens > 0
     assert answer.stats.draft_error is None
+
+
+def test_a_tree_of_a_hybrid_draft_model_is_refused_for_its_request_alone(folder: Path) -> None:
+    params = SamplingParams(max_tokens=12, ignore_eos=True)
+    how = SpeculationParams(draft="model", spec_length=3)
+    with LLM(folder, draft_model=str(folder), draft="model", max_batch_size=2) as llm:
+        tree, chain = llm.generate([[5, 6], [7, 8]], params, speculation=[replace(how, tree=(2, 1)), how])
+    assert tree.stats.draft_error is not None
+    assert "drafts chains alone: leave out tree" in tree.stats.draft_error
+    assert chain.stats.draft_error is None
+    assert chain.stats.num_accepted_draft_tokens > 0

@@ -35,6 +35,9 @@ class ModelDrafter(Drafter):
         return time_drafts(self.model.model)
 
     def start(self, request: RequestView) -> None:
+        """Raises ConfigError for a tree of a model with recurrent layers: its state follows one path."""
+        if self.model.cache.states is not None and request.speculation.tree is not None:
+            raise ConfigError("a draft model with recurrent layers drafts chains alone: leave out tree")
         self.model.start(request.id, request.input)
 
     def finish(self, request_id: str) -> None:
@@ -69,8 +72,6 @@ def pending_drafts(model: DraftModel, requests: Sequence[RequestView], budgets: 
     The cache never keeps the last token, which is always fed for its logits.
     """
     pending: list[PendingDraft] = []
-    if model.cache.states is not None and any(request.speculation.tree is not None for request in requests):
-        raise ConfigError("a draft model with recurrent layers drafts chains alone: leave out tree")
     for request, budget in zip(requests, budgets, strict=True):
         nodes = min(budget, model.remaining_context(len(request.tokens)))
         if nodes > 0:
