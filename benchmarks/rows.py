@@ -71,7 +71,9 @@ def bytes_read(file: Path, config: ModelConfig, rows: int) -> int:
     """Bytes of a file's tensors that a pass over ``rows`` rows reads."""
     tensors, total = read_gguf(file).tensors, 0.0
     for name, tensor in tensors.items():
-        looked_up = name == "per_layer_token_embd.weight" or (name == "token_embd.weight" and "output.weight" in tensors)
+        looked_up = name == "per_layer_token_embd.weight" or (
+            name == "token_embd.weight" and "output.weight" in tensors
+        )
         share = share_of_experts(config, rows) if "_exps." in name else 1.0
         total += 0 if looked_up else (tensor.stop - tensor.start) * share
     return round(total)
