@@ -28,11 +28,22 @@ def fingerprint(llm: LLM) -> str:
         digest.update(repr(llm.speculation).encode())
     for name, key in sorted(llm.adapters.keys.items()):
         digest.update(f"{name} {key}\n".encode())
+    _add_files(digest, llm)
+    return f"fp_{digest.hexdigest()[:16]}"
+
+
+def model_digest(llm: LLM) -> str:
+    """16 digits of a hash of the model's files, as ``fingerprint`` reads them: equal on every machine."""
+    digest = hashlib.sha256()
+    _add_files(digest, llm)
+    return digest.hexdigest()[:16]
+
+
+def _add_files(digest: hashlib._Hash, llm: LLM) -> None:
     folder = resolve(llm.config.model)
     for path in sorted(folder.iterdir()):
         if path.suffix in (".json", ".safetensors", ".gguf", ".jinja") and path.name != "outrider.json":
             digest.update(path.name.encode() + _ends(path))
-    return f"fp_{digest.hexdigest()[:16]}"
 
 
 def _torch_version() -> str:

@@ -198,6 +198,7 @@ class Generation:
         finally:
             self.reservation.release()
             log_generation(self.id, self.requests, prompts=service.settings.log_prompts)
+            service.record(self.id, self.model, self.requests, self.steps)
             for request in self.requests:
                 if self._keeps_sessions:
                     said = Said(request.prefix_keys, request.prefix_salt)

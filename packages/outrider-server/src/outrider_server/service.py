@@ -7,13 +7,15 @@ import ctypes
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from outrider.async_llm import AsyncLLM
 from outrider.config import SpeculationParams, source_record
 from outrider.config.speculation import LOSSY_OPTIONS
+from outrider.engine.request import Request, StepOutput
 from outrider.errors import OutriderError
 from outrider.llm import LLM
 from outrider.models.inputs import EncodedPrompt
@@ -23,10 +25,11 @@ from outrider.verify.shapes import max_depth, max_nodes
 from outrider.verify.verifiers.catalog import VERIFIERS
 from outrider_server.answer.formats import PLAIN, AnswerFormat
 from outrider_server.executors import Executors
-from outrider_server.fingerprint import fingerprint
+from outrider_server.fingerprint import fingerprint, model_digest
 from outrider_server.http.context import Callers
 from outrider_server.http.errors import ApiError, invalid, unavailable
 from outrider_server.http.metrics import Metrics
+from outrider_server.recording import append
 from outrider_server.said import LastSaid
 from outrider_server.settings import ServerSettings
 
@@ -66,6 +69,7 @@ class Service:
         self.state: State = "loading"
         self.started = int(time.time())
         self.fingerprint = ""
+        self._digest = ""  # of the model's files, for a record
         self.answer_format: AnswerFormat = PLAIN
         self.sequences_of: Counter[str] = Counter()  # by tenant: admitted and not finished (``generation.Reservation``)
         self.executors = executors or Executors()
@@ -83,6 +87,8 @@ class Service:
         with contextlib.suppress(OutriderError):  # a request with a grammar is told the reason
             llm.grammars.prepare()
         llm.tokenizer.prepare()
+        if self.settings.record is not None:
+            self._digest = model_digest(llm)
         self.begin(AsyncLLM(llm, on_death=died), fingerprint(llm))
 
     def begin(self, engine: AsyncLLM, fingerprint: str) -> None:
@@ -108,6 +114,12 @@ class Service:
             self.metrics.unwatch()
             async_llm.llm.close()
             _return_freed_memory()
+
+    def record(self, name: str, model: str, requests: Sequence[Request], steps: Sequence[Sequence[StepOutput]]) -> None:
+        """Add the sequences of a request that has ended to the operator's record, if there is one."""
+        if self.settings.record is not None and self._llm is not None:
+            dtype = str(self._llm.llm.model.dtype)
+            append(Path(self.settings.record), name, model, self._digest, dtype, requests, steps)
 
     def close(self) -> None:
         self.executors.close()

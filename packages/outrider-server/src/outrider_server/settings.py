@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from outrider.errors import ConfigError
+from outrider.utils.whole_files import check_place
 from outrider_server.model_specs import ModelSpec
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -161,6 +162,8 @@ class ServerSettings:
 
     Prompts as token ids.
     """
+    record: str | None = None
+    """Append all callers' requests and tokens to this file, for outrider replay."""
     limits: Limits = Limits()
     """Protective limits; the command line has no flag for them."""
 
@@ -182,6 +185,7 @@ class ServerSettings:
                 raise ConfigError("an API key is empty or has characters other than visible ASCII: choose another")
 
         self._check_models()
+        check_place(None if self.record is None else Path(self.record))
 
     def _check_models(self) -> None:
         if self.models and self.served_model_names:

@@ -33,7 +33,7 @@ Group = Literal[
 EXTRAS: Mapping[str, Mapping[str, str]] = {
     "commands": {
         "serve": "server", "run": "server", "ps": "server", "transcribe": "speech", "certify": "lab", "bench": "lab",
-        "referee": "lab",
+        "referee": "lab", "replay": "server",
         "plan": "lab", "pick": "lab", "figures": "lab", "train": "train",
     },
     "drafters": {

@@ -29,7 +29,7 @@ describe(
         },
         rare="metrics_key metrics_prefix share_across_keys allow_lossy scheduling_policy "
         "uds served_model_names max_loaded_models model_idle_seconds playground log_level log_format log_prompts "
-        "cors_origins allowed_hosts request_timeout max_body_bytes drain_timeout stream_interval stream_padding",
+        "record cors_origins allowed_hosts request_timeout max_body_bytes drain_timeout stream_interval stream_padding",
         shown={
             "served_model_names": "the model",
             "models": "only --model",
@@ -37,6 +37,7 @@ describe(
             "model_idle_seconds": "never",
             "allowed_hosts": "see docs",
             "max_tokens": "the context",
+            "record": "nowhere",
         },
         choices={
             "log_level": lambda: ["debug", "info", "warning", "error"],
@@ -86,6 +87,8 @@ def serve(
     settings.keys  # noqa: B018  and a key file that cannot be read
     fleet = _FLEET(**o.own(_FLEET, given))
     if fleet.replicas is not None:
+        if settings.record is not None:
+            raise ConfigError("record is for one engine: leave it out, or --replicas")
         serve_replicas = extension("replicas", "fleet", "--replicas").serve
         raise typer.Exit(serve_replicas(settings, fleet, model, options))
     from outrider_server.run import serve as run

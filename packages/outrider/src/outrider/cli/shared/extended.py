@@ -21,6 +21,7 @@ from outrider.extensions import (
 
 _HELP: Mapping[str, str] = {
     "serve": "Serve OpenAI's API, with a playground at /.",
+    "replay": "Run recorded requests again.",
     "transcribe": "Write down what is said in a sound file.",
     "certify": "Test that drafts change nothing.",
     "referee": "Test any server with drafts.",

@@ -1,0 +1,127 @@
+"""A server's record, run again: equal under other drafts, and the token that differs under another model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from outrider import LLM
+from outrider.cli import main
+from outrider.errors import ConfigError
+from outrider_server.recording import Recorded, read_record
+from outrider_server.replaying import Difference, Replayed, other_model, replay
+from tests.model_folders import model_folder
+from tests.server.live import Live
+
+BODIES = [
+    {"prompt": "one two one two", "max_tokens": 12, "temperature": 0, "ignore_eos": True, "logprobs": 2},
+    {"prompt": "three", "max_tokens": 9, "temperature": 0.9, "ignore_eos": True},
+    {
+        "prompt": "four",
+        "max_tokens": 8,
+        "temperature": 1,
+        "n": 2,
+        "seed": 5,
+        "logit_bias": {"7": 3},
+        "ignore_eos": True,
+    },
+    {"prompt": "five", "max_tokens": 9, "stop": ["e"], "presence_penalty": 0.5, "stream": True},
+    {"prompt": "six", "max_tokens": 9, "structured_outputs": {"choice": ["yes", "no"]}},
+    {"prompt": "seven", "max_tokens": 4, "use_beam_search": True, "n": 2},
+]
+
+
+@pytest.fixture(scope="module")
+def record(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A record of ``BODIES``, made with n-gram drafts."""
+    path = tmp_path_factory.mktemp("record") / "record.jsonl"
+    llm = LLM(str(folder), draft="ngram", spec_length=4, max_batch_size=4, threads=1)
+    with Live(llm, record=str(path), api_keys=("secret-of-a-caller",)) as server:
+        for body in BODIES:
+            headers = {"Authorization": "Bearer secret-of-a-caller"}
+            assert server.client.post("/v1/completions", json=body, headers=headers).status_code == 200
+    return path
+
+
+@pytest.fixture
+def plain(folder: Path) -> Iterator[LLM]:
+    llm = LLM(str(folder), draft="none", threads=1)
+    yield llm
+    llm.close()
+
+
+def test_a_record_is_the_owner_s_and_holds_no_key(record: Path) -> None:
+    assert record.stat().st_mode & 0o77 == 0
+    assert "secret-of-a-caller" not in record.read_text()
+    found = list(read_record(record))
+    assert len(found) == 8
+    assert [one.params["seed"] for one in found[2:4]] == [5, 6]
+    assert all(isinstance(one.params["seed"], int) for one in found)  # drawn seeds too
+    assert all(len(one.origins) == len(one.output) for one in found)
+
+
+def test_a_record_is_the_same_without_drafts(record: Path, plain: LLM) -> None:
+    recorded = list(read_record(record))
+    found = list(replay(plain, recorded, at_once=3))
+    assert [one.difference for one in found] == [None] * 8
+    assert [one.left_out for one in found] == [None] * 6 + ["it is no sampling"] * 2
+    assert other_model(plain, recorded) == []
+
+
+def test_a_request_that_was_given_up_is_compared_as_far_as_it_came(record: Path, plain: LLM) -> None:
+    whole = next(read_record(record))
+    begun = replace(whole, output=whole.output[:5], origins=whole.origins[:5], finish_reason=None)
+    assert [one.difference for one in replay(plain, [begun])] == [None]
+
+
+def test_the_first_token_that_differs_is_named_with_its_step(record: Path, plain: LLM) -> None:
+    whole = next(read_record(record))
+    wrong = (whole.output[6] + 1) % 64
+    changed = replace(whole, output=[*whole.output[:6], wrong, *whole.output[7:]], origins="taabtaabtaab")
+    found = _differing(plain, changed)
+    assert (found.token, found.step, found.recorded, found.replayed) == (7, 4, wrong, whole.output[6])
+    assert found.recorded_candidates is not None
+    assert found.replayed_candidates[0].token == found.replayed  # the output is greedy
+    assert found.recorded_candidates[0].logprob == found.replayed_candidates[0].logprob
+    shorter = _differing(plain, replace(whole, output=whole.output[:4], origins="tttt"))
+    assert (shorter.token, shorter.recorded, shorter.recorded_text) == (5, None, "the end")
+
+
+def _differing(llm: LLM, recorded: Recorded) -> Difference:
+    found: list[Replayed] = list(replay(llm, [recorded]))
+    assert found[0].difference is not None
+    return found[0].difference
+
+
+def test_the_command_compares_and_names_another_model(
+    record: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = model_folder(tmp_path / "other", max_position_embeddings=1024, rms_norm_eps=0.5, rope_theta=3.0)
+    for model, code in ((folder, 0), (other, 1)):
+        monkeypatch.setattr("sys.argv", ["outrider", "replay", str(record), "-m", str(model), "--draft=none", "--json"])
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+        assert (ended.value.code or 0) == code
+        report = json.loads(capsys.readouterr().out)
+        assert report["complete"]
+        assert (report["equal"] == 6) == (code == 0)
+        assert bool(report["other_model"]) == (code == 1)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    for text in ("{}\n", "no json\n"):
+        (tmp_path / "file").write_text(text)
+        with pytest.raises(ConfigError, match="no record"):
+            list(read_record(tmp_path / "file"))
+
+
+def test_a_record_that_cannot_be_written_costs_no_answer(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "gone"
+    place.mkdir()
+    with Live(LLM(str(folder), threads=1), record=str(place / "record")) as server:
+        place.rmdir()
+        assert server.client.post("/v1/completions", json=BODIES[1]).status_code == 200
