@@ -52,7 +52,7 @@ RARE = {
     "metrics-key metrics-prefix "
     "share-across-keys allow-lossy scheduling-policy cors-origin allowed-host max-body-bytes "
     "request-timeout drain-timeout "
-    "stream-interval stream-padding playground log-level log-format log-prompts record "
+    "stream-interval stream-padding playground log-level log-format record "
     "fleet ray-address routing share-drafts traces",
     "bench": f"max-chars category heads datastore python {_MACHINE} kv-cache",
     "certify": f"at-once notation heads datastore kv-cache {_MACHINE}",

@@ -197,7 +197,7 @@ class Generation:
             raise service.stopped() from None
         finally:
             self.reservation.release()
-            log_generation(self.id, self.requests, prompts=service.settings.log_prompts)
+            log_generation(self.id, self.requests)
             service.record(self.id, self.model, self.requests, self.steps)
             for request in self.requests:
                 if self._keeps_sessions:

@@ -1,6 +1,6 @@
 """Requests and their tokens as lines of JSON, which ``outrider replay`` runs again.
 
-The file is the operator's: it holds all callers' prompts and answers as token ids, and no keys or addresses. Only its
+The file is the operator's: it holds all callers' prompts (as token ids) and answers, and no keys or addresses. Only its
 owner can read it.
 """
 
@@ -40,6 +40,7 @@ class Recorded:
     params: dict[str, Any]
     """Fields of ``SamplingParams`` that are not the default, the seed among them."""
     output: list[int]
+    text: str
     origins: str
     """A letter for each token: target, accepted, recovered or bonus; every step ends with one not accepted."""
     finish_reason: Literal["stop", "length"] | None
@@ -89,6 +90,7 @@ def append(
             prompt=list(request.prompt),
             params=_given(request),
             output=[step.token_id for step in own],
+            text=request.text,
             origins="".join(ORIGINS[step.origin] for step in own),
             finish_reason=request.finish_reason,
             left_out=_left_out(request, own),

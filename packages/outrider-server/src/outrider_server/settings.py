@@ -157,13 +157,8 @@ class ServerSettings:
     """debug, info, warning or error."""
     log_format: Literal["text", "json"] = "text"
     """text or json."""
-    log_prompts: bool = False
-    """Log prompts and outputs.
-
-    Prompts as token ids.
-    """
     record: str | None = None
-    """Append all callers' requests and tokens to this file, for outrider replay."""
+    """Append all callers' requests and outputs to this file, for outrider replay."""
     limits: Limits = Limits()
     """Protective limits; the command line has no flag for them."""
 

@@ -59,6 +59,7 @@ def test_a_record_is_the_owner_s_and_holds_no_key(record: Path) -> None:
     assert "secret-of-a-caller" not in record.read_text()
     found = list(read_record(record))
     assert len(found) == 8
+    assert found[5].text in ("yes", "no")
     assert [one.params["seed"] for one in found[2:4]] == [5, 6]
     assert all(isinstance(one.params["seed"], int) for one in found)  # drawn seeds too
     assert all(len(one.origins) == len(one.output) for one in found)

@@ -129,7 +129,7 @@ class EngineHost:
             yield {"error": _told(error)}
         finally:
             self.sequences -= len(requests)
-            log_generation(message["name"], requests, prompts=False)
+            log_generation(message["name"], requests)
 
     def _burst(self, index: int, request: Request, steps: list[StepOutput], told: set[int]) -> Message:
         """The message of one step. The engine may be steps ahead, so only ``steps`` is reported."""

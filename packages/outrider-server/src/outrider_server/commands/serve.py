@@ -28,8 +28,8 @@ describe(
             "Limits": "max_tokens max_queue scheduling_policy max_body_bytes request_timeout drain_timeout",
         },
         rare="metrics_key metrics_prefix share_across_keys allow_lossy scheduling_policy "
-        "uds served_model_names max_loaded_models model_idle_seconds playground log_level log_format log_prompts "
-        "record cors_origins allowed_hosts request_timeout max_body_bytes drain_timeout stream_interval stream_padding",
+        "uds served_model_names max_loaded_models model_idle_seconds playground log_level log_format record "
+        "cors_origins allowed_hosts request_timeout max_body_bytes drain_timeout stream_interval stream_padding",
         shown={
             "served_model_names": "the model",
             "models": "only --model",

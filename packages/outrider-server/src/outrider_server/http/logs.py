@@ -1,4 +1,4 @@
-"""The log: lines for people or JSON for machines, on stderr; prompts only if asked for."""
+"""The log: lines for people or JSON for machines, on stderr, without texts of callers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ FIELDS = (
     "finish_reason",
     "draft_tokens",
     "accepted_tokens",
-    "prompt",
-    "output",
 )
 """Attributes of log records that are written beside the message."""
 
@@ -216,8 +214,8 @@ def _open_standard_files() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
 
 
-def log_generation(name: str, requests: Sequence[Request], *, prompts: bool) -> None:
-    """One line for all sequences of a request that has ended; with their texts only if ``prompts``."""
+def log_generation(name: str, requests: Sequence[Request]) -> None:
+    """One line for all sequences of a request that has ended, without their texts."""
     stats = [request.stats for request in requests]
     more: dict[str, object] = {
         "request_id": REQUEST_ID.get() or None,
@@ -228,6 +226,4 @@ def log_generation(name: str, requests: Sequence[Request], *, prompts: bool) -> 
         "accepted_tokens": sum(s.num_accepted_draft_tokens for s in stats),
         "finish_reason": ",".join(request.finish_reason or "abort" for request in requests),
     }
-    if prompts:
-        more |= {"prompt": [list(r.prompt) for r in requests], "output": [r.text for r in requests]}
     logger.info("generated %s", name, extra=more)
