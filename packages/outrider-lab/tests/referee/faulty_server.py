@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from typing import Any
 
+from tests.analysis.certify.tool_server import ToolServer, deltas_of, whole_of
 from tests.referee.faulty_engine import LETTERS, Engine, Fault, target
 
 MAX_N = 16
@@ -51,10 +52,12 @@ def _logprobs(tokens: list[int], bias: dict[int, float], top: int) -> dict[str, 
 
 
 @contextmanager
-def faulty_server(fault: Fault | None = None, *, knows_drafts: bool = True) -> Iterator[str]:
+def faulty_server(
+    fault: Fault | None = None, *, knows_drafts: bool = True, chat: ToolServer | None = None
+) -> Iterator[str]:
     """The URL of a server with ``fault`` in its speculation; None: without one.
 
-    ``knows_drafts``: requests can turn drafts off.
+    ``knows_drafts``: requests can turn drafts off. ``chat``: answers chats; None: there are none.
     """
     engine = Engine(fault)
 
@@ -65,7 +68,7 @@ def faulty_server(fault: Fault | None = None, *, knows_drafts: bool = True) -> I
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if not self.path.endswith("/v1/completions"):
-                return self._send(404, {})
+                return self._chat(body)
             try:
                 found = answer(engine, body, knows_drafts)
             except _RefusedError:
@@ -75,6 +78,19 @@ def faulty_server(fault: Fault | None = None, *, knows_drafts: bool = True) -> I
             text = found["choices"][0]["text"]
             events = [json.dumps({"choices": [{"text": text[i : i + 5]}]}) for i in range(0, len(text), 5)]
             self._write(200, "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode())
+
+        def _chat(self, body: dict[str, Any]) -> None:
+            if chat is None:
+                return self._send(404, {})
+            if body.get("speculation") not in (None, "off"):
+                return self._send(400, {})
+            message = chat.message(body) if "tools" in body else {"content": "hi", "finish_reason": "stop"}
+            if not body.get("stream"):
+                return self._send(200, whole_of(message))
+            events = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas_of(message)]
+            events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": message["finish_reason"]}]})
+            lines = [f"data: {json.dumps(event)}\n\n" for event in events]
+            return self._write(200, "".join([*lines, "data: [DONE]\n\n"]).encode())
 
         def _send(self, code: int, body: dict[str, Any]) -> None:
             self._write(code, json.dumps(body).encode())

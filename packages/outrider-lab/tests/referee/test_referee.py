@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from outrider_lab.data.workloads import Question
 from outrider_lab.referee.budget import Budget
 from outrider_lab.referee.document import changes, read_document
 from outrider_lab.referee.sampling import homogeneity
+from outrider_lab.referee.sides import Side
 from outrider_lab.referee.suite import Suite, run_suite
+from tests.analysis.certify.tool_server import ToolServer
 from tests.referee.faulty_server import faulty_server
 
 QUESTIONS = [Question(name, "test", f"prompt {name}") for name in ("one", "two", "three")]
@@ -99,6 +102,29 @@ def test_an_interruption_keeps_the_checks_before_it() -> None:
         "greedy output, company of 16",
     ]
     assert "INTERRUPTED" in found.verdict
+
+
+def test_tool_calls_are_part_of_the_suite() -> None:
+    with faulty_server(chat=ToolServer()) as url:
+        found = run_suite(url, None, QUESTIONS, Suite(tokens=8, samples=16, tool_calls=4))
+    tools = {check.name: check.status for check in found.checks if check.name.startswith("tool calls, ")}
+    assert len(tools) >= 4
+    assert "fail" not in tools.values()
+
+
+def test_a_server_that_dies_fails_and_keeps_the_checks_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    choices = Side.choices
+
+    def dying(side: Side, options: Mapping[str, Any]) -> Any:
+        if "presence_penalty" in options:
+            raise ConfigError("cannot be asked")
+        return choices(side, options)
+
+    monkeypatch.setattr(Side, "choices", dying)
+    with faulty_server() as url:
+        found = run_suite(url, None, QUESTIONS, Suite(tokens=8, samples=16))
+    assert [check.name for check in found.checks if check.status == "fail"] == ["biases: the end"]
+    assert found.checks[-1].name == "speed"
 
 
 def test_a_budget_gives_unused_time_to_later_parts() -> None:

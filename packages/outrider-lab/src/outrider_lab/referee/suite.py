@@ -86,9 +86,14 @@ def run_suite(
     checks: list[Check] = []
     complete = True
     try:
-        for part in parts:
-            for check in part:  # one by one: those before an interruption are kept
-                checks.append(check)  # noqa: PERF402
+        for name, part in parts:
+            try:
+                for check in part:  # one by one: those before an interruption are kept
+                    checks.append(check)  # noqa: PERF402
+            except ConfigError as error:
+                if not checks:
+                    raise  # it never answered
+                checks.append(Check(f"{name}: the end", "fail", f"the server stopped answering: {error}"))
     except KeyboardInterrupt:
         complete = False
     checks.sort(key=lambda check: not check.name.startswith("control"))
@@ -106,7 +111,7 @@ def run_suite(
 
 def _parts(
     ours: Side, theirs: Side, requests: Sequence[tuple[str, Mapping[str, Any]]], suite: Suite, tick: Tick
-) -> Iterator[Iterator[Check]]:
+) -> Iterator[tuple[str, Iterator[Check]]]:
     parts: dict[str, Callable[[Session], Iterator[Check]]] = {
         "greedy": lambda s: texts.greedy(s, suite.loads, suite.control),
         "seeded": texts.seeded,
@@ -119,7 +124,7 @@ def _parts(
     budget = session.budget
     for name, part in parts.items():
         budget.begin(WEIGHTS[name])
-        yield part(session)
+        yield name, part(session)
 
 
 def _tools(session: Session, most: int) -> Iterator[Check]:
@@ -137,7 +142,7 @@ def _tools(session: Session, most: int) -> Iterator[Check]:
         yield Check(name, "note", "not tested: no time was left", data={"compared": 0})
         return
     separate = session.theirs.url if session.theirs.url != session.ours.url else None
-    checks = check_tool_calls(session.ours.url, separate, ToolSuite(count, min(4, count)), tick=session.tick)
+    suite = ToolSuite(count, min(4, count))
+    yield from check_tool_calls(session.ours.url, separate, suite, model=session.ours.model, tick=session.tick)
     if count < most:
-        checks.append(Check(f"{name}, time", "note", f"the time allowed {count} of {most} requests"))
-    yield from checks
+        yield Check(f"{name}, time", "note", f"the time allowed {count} of {most} requests")
