@@ -398,18 +398,21 @@ class LLM:
 
     def stream(
         self,
-        prompt: Prompt | Sequence[Message],
+        prompt: Prompt | Sequence[Message] | Request,
         params: Params = None,
         *,
         speculation: Speculation = None,
         sampling_params: Params = None,
         **scheduling: Unpack[RequestOptions],
     ) -> Iterator[StepOutput]:
-        """Tokens as they are committed. ``prompt`` is text, token ids or chat messages.
+        """Tokens as they are committed. ``prompt`` is text, token ids, chat messages, or a request of ``LLM.request``.
 
         Leaving the loop early aborts the request. ``self.last`` keeps it, with its text and statistics.
         """
-        self.last = self.request(prompt, resolve_alias(params, sampling_params), speculation, **scheduling)
+        if isinstance(prompt, Request):
+            self.last = prompt
+        else:
+            self.last = self.request(prompt, resolve_alias(params, sampling_params), speculation, **scheduling)
         return self._loop.stream(self.last)
 
     def request(

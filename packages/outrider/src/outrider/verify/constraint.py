@@ -39,7 +39,7 @@ class RowConstraint(Constraint, Protocol):
     """
 
     def forbid_(self, logits: NDArray[np.float32], output: Sequence[int]) -> None:
-        """Set further logits to -inf in place, never all: float32 [vocab], -inf where ``mask`` forbids a token."""
+        """Change further logits in place, never all to -inf: float32 [vocab], -inf where ``mask`` forbids a token."""
         ...
 
 
