@@ -26,6 +26,9 @@ DEFAULT_SEED = 0xFFFFFFFF
 _RANDOM = (-1, DEFAULT_SEED)  # seeds that stand for one that is drawn
 
 _ELSEWHERE = {
+    "tokenizer": "tokenize and detokenize",
+    "tokenizer_": "tokenize and detokenize",
+    "create_chat_completion_openai_v1": "create_chat_completion, or the openai package with `outrider serve`",
     "scores": "logprobs of create_completion, with logits_all=True",
     "_scores": "logprobs of create_completion, with logits_all=True",
     "eval_logits": "logprobs of create_completion, with logits_all=True",

@@ -24,6 +24,7 @@ from outrider_llama import (
 )
 from tests.llama_class.recorded import SHAPES, shape
 from tests.weights.files import write_gguf
+from tests.weights.hub_server import HubServer
 
 PROMPT = "hello world"
 CHAT = [{"role": "user", "content": "hello"}]
@@ -119,6 +120,10 @@ def test_a_grammar_ends_an_output_and_a_stop_string_cuts_it(llm: Llama) -> None:
     assert (whole["choices"][0]["text"], whole["choices"][0]["finish_reason"]) == ("hello", "stop")
     cut = llm(PROMPT, grammar=grammar, stop="ll", seed=3)
     assert (cut["choices"][0]["text"], cut["choices"][0]["finish_reason"]) == ("he", "stop")
+    ended = llm(PROMPT, logit_bias={llm.token_eos(): 1e4}, logprobs=1)
+    assert (ended["usage"]["completion_tokens"], ended["choices"][0]["finish_reason"]) == (0, "stop")
+    assert ended["choices"][0]["logprobs"]["tokens"] == []
+    assert llm.eval_tokens == llm.tokenize(PROMPT.encode())
     seen: list[int] = []
 
     def force(ids: Any, scores: Any) -> Any:  # sees tokens that the grammar forbids
@@ -279,3 +284,41 @@ def test_a_schema_s_objects_are_closed_unless_it_opens_them() -> None:
     assert '"additionalProperties": true' in LlamaGrammar.from_json_schema(opened).structured.text
     with pytest.raises(ValueError, match="JSON"):
         LlamaGrammar.from_json_schema("[")
+
+
+def test_a_file_of_the_hub_is_found_by_a_pattern(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = Path(path).read_bytes()
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "cache"))
+    hub = HubServer({"m-Q4_0.gguf": content, "m-Q8_0.gguf": content, "README.md": b"x"})
+    with hub.serving(tmp_path / "hub", monkeypatch):
+        options: dict[str, Any] = {"n_ctx": 64, "n_threads": 1, "draft": "none", "verbose": False}
+        with Llama.from_pretrained("org/m-GGUF", "*Q8_0.gguf", **options) as llm:
+            assert llm.model_path.endswith("m-Q8_0.gguf")
+            assert llm.n_ctx() == 64
+        assert [name for name, _ in hub.asked] == ["m-Q8_0.gguf"]
+        for pattern, count in (("*.gguf", 2), ("*Q6_K*", 0)):
+            with pytest.raises(ValueError, match=f"matches {count} files of org/m-GGUF: name one of m-Q4_0.gguf"):
+                Llama.from_pretrained("org/m-GGUF", pattern)
+
+
+@pytest.mark.slow
+def test_a_published_model_answers_as_under_llama_cpp_python() -> None:
+    """Texts that llama-cpp-python 0.3.36 gave for the same file, greedily."""
+    with Llama("smollm2-135m-instruct", n_ctx=1024, verbose=False) as llm:
+        cut = llm("List: one, two, three,", max_tokens=40, temperature=0, stop=["six"])
+        assert cut["choices"][0]["text"] == " four, five, "
+        assert cut["usage"] == {"prompt_tokens": 8, "completion_tokens": 5, "total_tokens": 13}
+        answer = llm.create_chat_completion(
+            [{"role": "user", "content": "Say only: ok"}], max_tokens=200, temperature=0
+        )
+        said = "I'm ready to assist you with any creative writing project. What's on your mind?"
+        assert answer["choices"][0]["message"]["content"] == said
+        assert answer["usage"] == {"prompt_tokens": 34, "completion_tokens": 18, "total_tokens": 52}
+        assert llm.tokenize(b"Hi<|im_end|>", special=True) == [26843, 2]
+        assert (llm.n_vocab(), llm.n_embd(), llm.token_bos(), llm.token_eos(), llm.token_nl()) == (
+            49152,
+            576,
+            1,
+            2,
+            198,
+        )

@@ -88,6 +88,14 @@ def best_gguf(repo_id: str, *, progress: bool = False) -> str:
     return choice.name
 
 
+def hub_files(repo_id: str) -> list[str]:
+    """The names of all files of ``repo_id``. Raises ``ModelNotFoundError`` or ``DownloadError`` as ``download``."""
+    from huggingface_hub import HfApi
+
+    with _explained(repo_id):
+        return [file.rfilename for file in HfApi().model_info(repo_id).siblings or []]
+
+
 def _check_arrived(models: Sequence[Path]) -> None:
     """Compare files that were fetched with the digests by which the hub names them.
 
@@ -107,14 +115,10 @@ def _is_model(name: str) -> bool:
 
 def _available_files(repo_id: str) -> str:
     """The GGUF files of a repository, as a remedy."""
-    from huggingface_hub import HfApi
-
     try:
-        with _explained(repo_id):
-            found = HfApi().model_info(repo_id).siblings or []
+        files = [name for name in hub_files(repo_id) if name.endswith(".gguf")]
     except (DownloadError, ModelNotFoundError):
         return "look at its files on the hub, and name the type of one"
-    files = [file.rfilename for file in found if file.rfilename.endswith(".gguf")]
     return f"use the type of one of {', '.join(files[:20])}" if files else "it has none at all"
 
 
