@@ -3,11 +3,11 @@
     python -m benchmarks.whole_requests --questions QUESTIONS --model smollm2-135m-instruct --plot whole.png
     python -m benchmarks.whole_requests --texts FILE... --model hybrid.gguf --slots 1 4 --json
 
-Both engines live in one process and answer the same prompts in turn, in an order that alternates. Every prompt has a
-``cache_salt`` of its own kind, length and number of requests, so that nothing learned in another cell helps. A ratio is
-plain time over default time of one request: its wait, its prompt and its answer (whole), or its answer behind the first
-token (decoding). Answers end where the model ends them. Kinds: chat, code edit, JSON in a schema, retrieval (RAG),
-translation, creative writing at temperature 1; with ``--texts`` passages that are continued.
+Both engines live in one process and answer the same prompts in turn, in an order that alternates; kinds of text take
+turns. Each length and number of requests has a ``cache_salt`` of its own, so that no answer has been said before. A
+ratio is plain time over default time of one request: its wait, its prompt and its answer (whole), or its answer behind
+the first token (decoding). Answers end where the model ends them. Kinds: chat, code edit, JSON in a schema, retrieval
+(RAG), translation, creative writing at temperature 1; with ``--texts`` passages that are continued.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import inspect
 import json
 import statistics
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -137,15 +137,17 @@ def answer(llm: LLM, wave: Sequence[Task], length: int, salt: str) -> list[Outpu
     return llm.chat(chats, params, cache_salt=salt)
 
 
-def measure(plain: LLM, default: LLM, cell: Cell, prompts: Sequence[Task]) -> None:
-    """Answer the cell's prompts by both engines, wave by wave."""
-    salt = f"{cell.kind}, {cell.length}, {cell.slots}"
-    for begin in range(0, len(prompts), cell.slots):
-        wave = prompts[begin : begin + cell.slots]
-        order = [plain, default] if begin // cell.slots % 2 else [default, plain]
-        answers = {id(llm): answer(llm, wave, cell.length, salt) for llm in order}
-        for pair in zip(answers[id(plain)], answers[id(default)], strict=True):
-            cell.add(*pair)
+def measure(plain: LLM, default: LLM, of: Mapping[str, Sequence[Task]], length: int, slots: int) -> list[Cell]:
+    """Answer every kind's prompts by both engines, a wave of each kind in turn."""
+    cells = {kind: Cell(kind, length, slots) for kind in of}
+    for begin in range(0, max(map(len, of.values())), slots):
+        order = [plain, default] if begin // slots % 2 else [default, plain]
+        for kind, prompts in of.items():
+            if wave := prompts[begin : begin + slots]:
+                answers = {id(llm): answer(llm, wave, length, f"{length}, {slots}") for llm in order}
+                for pair in zip(answers[id(plain)], answers[id(default)], strict=True):
+                    cells[kind].add(*pair)
+    return list(cells.values())
 
 
 def merged(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
@@ -213,6 +215,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=8, help="of a cell; half of them above 256 tokens")
     parser.add_argument("--prompt-tokens", type=int, default=128, help="of a passage")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--control", action="store_true", help="plain decoding in place of the default: what is noise")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true", help="with every request's seconds")
     args = parser.parse_args()
@@ -225,16 +228,15 @@ def main() -> None:
     args = arguments()
     shape: dict[str, Any] = {"max_batch_size": max(args.slots)} | ({"threads": args.threads} if args.threads else {})
     cells: list[Cell] = []
-    with LLM(args.model, draft="none", **shape) as plain, LLM(args.model, **shape) as default:
+    drafts: dict[str, Any] = {"draft": "none"} if args.control else {}
+    with LLM(args.model, draft="none", **shape) as plain, LLM(args.model, **drafts, **shape) as default:
         of = tasks(args, plain)
         for llm in (plain, default):
             answer(llm, [Task(WARM) if args.questions else next(iter(of.values()))[0]], 16, "before")
         for slots in args.slots:
             for length in args.lengths:
-                for kind, prompts in of.items():
-                    cell = Cell(kind, length, slots)
-                    measure(plain, default, cell, prompts[: count(args, length, slots)])
-                    cells.append(cell)
+                few = {kind: prompts[: count(args, length, slots)] for kind, prompts in of.items()}
+                cells += measure(plain, default, few, length, slots)
     result = {
         **{"model": args.model, "processor": processor_name(), "date": datetime.date.today().isoformat()},
         **{"cells": [cell.row() for cell in cells], "all": merged(cells)},

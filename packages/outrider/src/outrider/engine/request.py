@@ -67,6 +67,9 @@ class DraftPace(Protocol):
     def should_continue(self, request: Request, source: str, paths: Sequence[Sequence[float]]) -> bool: ...
 
 
+_PROMPT_ROWS_PER_DRAFT_ROW = 100  # so that drafts of adaptive length delay the first token by a hundredth at most
+
+
 @dataclass
 class Request:
     """The engine's state of one request. It is also the ``RequestView`` of draft sources."""
@@ -181,6 +184,8 @@ class Request:
         if not self.drafts.has_sources:
             return 0
         room = max(0, self.max_seq_len - len(self.tokens) - 1)
+        if self.adaptive and not self.output:
+            room = min(room, self.num_pending_tokens // _PROMPT_ROWS_PER_DRAFT_ROW)
         if self.read_plan is not None:
             room = min(room, self.read_plan.max_drafts)
         return min(self.nodes_by(""), room)
