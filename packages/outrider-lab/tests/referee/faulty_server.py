@@ -53,11 +53,16 @@ def _logprobs(tokens: list[int], bias: dict[int, float], top: int) -> dict[str, 
 
 @contextmanager
 def faulty_server(
-    fault: Fault | None = None, *, knows_drafts: bool = True, chat: ToolServer | None = None
+    fault: Fault | None = None,
+    *,
+    knows_drafts: bool = True,
+    chat: ToolServer | None = None,
+    knows_tools: bool = True,
 ) -> Iterator[str]:
     """The URL of a server with ``fault`` in its speculation; None: without one.
 
     ``knows_drafts``: requests can turn drafts off. ``chat``: answers chats; None: there are none.
+    ``knows_tools``: of chats.
     """
     engine = Engine(fault)
 
@@ -82,7 +87,7 @@ def faulty_server(
         def _chat(self, body: dict[str, Any]) -> None:
             if chat is None:
                 return self._send(404, {})
-            if body.get("speculation") not in (None, "off"):
+            if body.get("speculation") not in (None, "off") or ("tools" in body and not knows_tools):
                 return self._send(400, {})
             message = chat.message(body) if "tools" in body else {"content": "hi", "finish_reason": "stop"}
             if not body.get("stream"):
