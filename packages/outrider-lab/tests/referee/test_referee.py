@@ -104,6 +104,20 @@ def test_an_interruption_keeps_the_checks_before_it() -> None:
     assert "INTERRUPTED" in found.verdict
 
 
+def test_an_interruption_keeps_the_samples_before_it() -> None:
+    said: list[str] = []
+
+    def tick(what: str) -> None:
+        said.append(what)
+        if said.count("endpoint, samples") == 2:
+            raise KeyboardInterrupt
+
+    with faulty_server() as url:
+        found = run_suite(url, None, QUESTIONS, Suite(tokens=8, samples=1000), tick=tick)
+    assert not found.complete
+    assert found.checks[-1].data["samples"] == 128
+
+
 def test_tool_calls_are_part_of_the_suite() -> None:
     with faulty_server(chat=ToolServer()) as url:
         found = run_suite(url, None, QUESTIONS, Suite(tokens=8, samples=16, tool_calls=4))

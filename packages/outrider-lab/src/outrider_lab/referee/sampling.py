@@ -49,12 +49,15 @@ def frequencies(session: Session, prompt: str, most: int, tokens: int) -> Iterat
     ours: list[Output] = []
     theirs: list[Output] = []
     width = _width(session.ours, session.theirs, prompt, tokens) if most > 4 * WIDTHS[0] else 1
-    while len(theirs) < most and (session.budget.left or not theirs):
-        for side, into, offset in ((session.theirs, theirs, 0), (session.ours, ours, most)):
-            count = min(AT_ONCE, -(-(most - len(into)) // width))
-            into += _samples(side, prompt, tokens, width, [offset + len(into) + width * i for i in range(count)])
-            session.tick(f"{side.name}, samples")
-    yield _judge(session, ours, theirs, most, tokens)
+    try:
+        while len(theirs) < most and (session.budget.left or not theirs):
+            for side, into, offset in ((session.theirs, theirs, 0), (session.ours, ours, most)):
+                count = min(AT_ONCE, -(-(most - len(into)) // width))
+                into += _samples(side, prompt, tokens, width, [offset + len(into) + width * i for i in range(count)])
+                session.tick(f"{side.name}, samples")
+    finally:  # an interruption keeps the samples before it
+        if ours and theirs:
+            yield _judge(session, ours, theirs, most, tokens)
 
 
 def _judge(session: Session, ours: list[Output], theirs: list[Output], most: int, tokens: int) -> Check:
