@@ -22,6 +22,7 @@ os.environ["GOMP_SPINCOUNT"] = "1000"  # the few tests of several threads have n
 import pytest
 from hypothesis import settings
 
+from outrider.drafters.shared_answers import VARIABLE
 from outrider.engine import memory_plan
 from outrider.engine.draft_length.cost import CALIBRATION_S
 from outrider.native.library import library
@@ -29,6 +30,7 @@ from outrider.native.processor import set_num_threads
 
 set_num_threads(1)
 os.environ[CALIBRATION_S] = "0.02"  # a second for each ``LLM`` would be most of what many tests take
+os.environ[VARIABLE] = "off"  # else what is drafted would depend on earlier runs
 
 _ROOT = Path(__file__).parent
 _PATHS = [

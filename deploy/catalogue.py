@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from outrider.drafters.datastore import read_origin
 from outrider.weights.hub.manifest import sha256_of
 
 ROOT = Path(__file__).parents[1]
@@ -26,10 +25,7 @@ def catalogue() -> list[dict[str, Any]]:
 
 
 def _entry(folder: Path) -> dict[str, Any]:
-    if folder.name == "datastore":
-        target = {"digest": read_origin(folder / "datastore.safetensors").target}
-    else:
-        target = json.loads((folder / "config.json").read_text(encoding="utf-8"))["target"]
+    target = json.loads((folder / "config.json").read_text(encoding="utf-8"))["target"]
     files = [path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".safetensors")]
     return {
         "model": folder.parent.name,

@@ -15,8 +15,8 @@ from outrider.config.combination import AUTO, USUAL, WITH_ASSISTANT, WITH_DSPARK
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.datastore import Datastore, read_origin
 from outrider.drafters.heads.config import HeadConfig
-from outrider.drafters.heads.fingerprint import target_fingerprint
 from outrider.drafters.registry import DrafterRegistry
+from outrider.drafters.shared_answers import SharedAnswers, shared_answers
 from outrider.drafters.trained.assistant_files import has_assistant, require_assistant
 from outrider.drafters.trained.dspark_files import dspark_beside
 from outrider.drafters.trained.mtp_head import MtpHead, mtp_head, require_head
@@ -37,7 +37,6 @@ from outrider.utils.memory import read_rate
 from outrider.verify.shapes import Acceptance
 from outrider.weights.families.elsewhere import is_vision_language
 from outrider.weights.hub.catalog import file_of, resolve
-from outrider.weights.hub.trained import trained_datastore
 from outrider.weights.loader import load_model
 
 logger = logging.getLogger(__name__)
@@ -115,7 +114,7 @@ def _load(config: EngineConfig, progress: bool, step_cost: Callable[[Model], Ste
             target_cache=kv_cache,
             draft_layers=config.draft_layers,
             draft_table=config.draft_table,
-            datastore=_load_datastore(config, model, vocab_size, progress),
+            datastore=_load_datastore(config, folder, vocab_size),
             custom_sources=config.custom_sources,
         )
     )
@@ -230,15 +229,15 @@ def _check_table(config: EngineConfig, drafters: DrafterRegistry) -> None:
             drafters[name]
 
 
-def _load_datastore(config: EngineConfig, model: LoadedModel, vocab_size: int, progress: bool) -> Datastore | None:
+def _load_datastore(config: EngineConfig, folder: Path, vocab_size: int) -> Datastore | SharedAnswers | None:
     if config.datastore == "none":
         return None
-    path: Path | None = Path(config.datastore).expanduser()
     if config.datastore == "auto":
-        path = trained_datastore(target_fingerprint(model).digest, progress=progress)
-    if path is None:
-        return None
-    store = Datastore.load(path)
+        answers = shared_answers(folder, vocab_size)
+        if answers is not None and "suffix" in config.speculation.combination.names:
+            answers.load()  # not when the first request comes
+        return answers
+    store = Datastore.load(Path(config.datastore).expanduser())
     store.check_vocabulary(vocab_size)
     return store
 

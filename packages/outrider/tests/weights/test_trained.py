@@ -1,4 +1,4 @@
-"""Trained drafts: taken from a checkout, else from the cache, else fetched; where they cannot be had, nothing fails."""
+"""Trained drafts: taken from a checkout, else from the cache, else fetched."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import pytest
 from outrider.errors import DownloadError, ModelNotFoundError
 from outrider.utils.user_cache import cache_root
 from outrider.weights.hub import removal, trained
-from outrider.weights.hub.trained import TrainedDraft, fetch_all, fetched, trained_datastore, trained_drafts
+from outrider.weights.hub.trained import TrainedDraft, fetch_all, fetched, trained_drafts
 from tests.paths import ROOT
 
-CONTENT = b"the content of a datastore"
+CONTENT = b"the content of a head"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
-STORE = TrainedDraft("m", "datastore", {"digest": "abc"}, {"datastore.safetensors": (len(CONTENT), DIGEST)})
+HEAD = TrainedDraft("m", "eagle3", {"digest": "abc"}, {"head.safetensors": (len(CONTENT), DIGEST)})
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No checkout, an empty cache, one trained draft; the folder to which files of a release can be written."""
     monkeypatch.setattr(trained, "CHECKOUT", tmp_path / "no-checkout")
-    monkeypatch.setattr(trained, "trained_drafts", lambda: (STORE,))
+    monkeypatch.setattr(trained, "trained_drafts", lambda: (HEAD,))
     monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "release"
     folder.mkdir()
@@ -33,17 +33,15 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_is_fetched_once_and_kept(installed: Path) -> None:
-    file = installed / "m-datastore-datastore.safetensors"
+    file = installed / "m-eagle3-head.safetensors"
     file.write_bytes(CONTENT)
-    assert not STORE.is_here
-    found = trained_datastore("abc")
-    assert found is not None
-    assert found.read_bytes() == CONTENT
+    assert not HEAD.is_here
+    found = HEAD.fetch()
+    assert (found / "head.safetensors").read_bytes() == CONTENT
     file.unlink()
-    assert STORE.is_here
-    assert trained_datastore("abc") == found
-    assert fetched(found.parent) == found.parent
-    assert trained_datastore("another model's") is None
+    assert HEAD.is_here
+    assert HEAD.fetch() == found
+    assert fetched(found) == found
 
 
 def test_a_checkout_has_all_that_was_trained() -> None:
@@ -54,9 +52,9 @@ def test_a_checkout_has_all_that_was_trained() -> None:
 
 
 def test_all_of_a_model_are_fetched_and_removed_with_it(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (installed / "m-datastore-datastore.safetensors").write_bytes(CONTENT)
+    (installed / "m-eagle3-head.safetensors").write_bytes(CONTENT)
     (folder,) = fetch_all("m")
-    assert folder == STORE.folder
+    assert folder == HEAD.folder
     assert fetch_all("another") == []
     monkeypatch.setattr(removal, "BUILTINS", {"m": None})
     monkeypatch.setattr(removal, "folder_of", lambda _: cache_root() / "models" / "m")
@@ -67,30 +65,23 @@ def test_all_of_a_model_are_fetched_and_removed_with_it(installed: Path, monkeyp
 
 
 @pytest.mark.parametrize("content", [b"", CONTENT[:-1], CONTENT[:-1] + b"x"])
-def test_what_arrives_damaged_is_not_kept(installed: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
-    (installed / "m-datastore-datastore.safetensors").write_bytes(content)
+def test_what_arrives_damaged_is_not_kept(installed: Path, content: bytes) -> None:
+    (installed / "m-eagle3-head.safetensors").write_bytes(content)
     with pytest.raises(DownloadError, match="arrived damaged: try again"):
-        STORE.fetch()
-    assert not STORE.is_here
-    assert trained_datastore("abc", progress=True) is None
-    assert "suffix drafts from the text alone" in capsys.readouterr().err
+        HEAD.fetch()
+    assert not HEAD.is_here
 
 
 def test_a_file_that_is_nowhere(installed: Path) -> None:
     with pytest.raises(DownloadError, match="cannot be fetched"):
-        STORE.fetch()
-    assert trained_datastore("abc") is None
+        HEAD.fetch()
 
 
-def test_without_an_address_the_default_drafts_from_the_text_alone_and_what_was_named_is_refused(
-    installed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_an_address_it_is_refused(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trained, "RELEASE_FILES", "")
-    assert not STORE.is_available
-    with pytest.raises(ModelNotFoundError, match=r"the datastore of m \(0.0 MB\) is not on this machine"):
-        STORE.fetch()
-    assert trained_datastore("abc", progress=True) is None
-    assert capsys.readouterr().err == ""
+    assert not HEAD.is_available
+    with pytest.raises(ModelNotFoundError, match=r"the eagle3 of m \(0.0 MB\) is not on this machine"):
+        HEAD.fetch()
 
 
 def test_a_checkout_has_all_that_is_listed() -> None:
@@ -102,5 +93,5 @@ def test_a_checkout_has_all_that_is_listed() -> None:
     if not trained.CHECKOUT.is_dir():
         pytest.skip("the weights are not here")
     assert json.loads(catalogue.LIST.read_text()) == catalogue.catalogue()
-    assert {draft.kind for draft in trained_drafts()} == {"datastore", "eagle3", "medusa", "pass"}
+    assert {draft.kind for draft in trained_drafts()} == {"eagle3", "medusa", "pass"}
     assert all(draft.is_here and draft.fetch() == draft.folder for draft in trained_drafts())

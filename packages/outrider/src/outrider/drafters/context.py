@@ -10,6 +10,7 @@ from typing import Any
 from outrider.cache import CacheSpec, KVCache
 from outrider.drafters.datastore import Datastore
 from outrider.drafters.draft_cache import DraftModel
+from outrider.drafters.shared_answers import SharedAnswers
 from outrider.models.base import HeadTarget, Model
 from outrider.tokenizer.tokenizer import Tokenizer
 
@@ -25,7 +26,7 @@ class DrafterContext:
     draft_tokenizers: tuple[Tokenizer, ...] = ()  # the draft models'
     same_vocabulary: bool = True  # whether draft models have the target's tokens
     draft_table: str | None = None  # file of counts for unigram and bigram; None: they learn live
-    datastore: Datastore | None = None  # answers that ``suffix`` copies from
+    datastore: Datastore | SharedAnswers | None = None  # answers that ``suffix`` copies from
     custom_sources: tuple[str, ...] = ()  # the user's sources that may be imported
     heads: Mapping[str, Any] = field(default_factory=dict)  # trained heads of the target, by source
     target: HeadTarget | None = None  # for ``layer_skip`` and heads

@@ -3,6 +3,7 @@
 models/NAME/   built-in models, ready to load        gguf/NAME-HASH/   converted GGUF files
 downloads/     finished parts of unfinished pulls    locks/            one lock file per name
 packed/        weights in the layouts of the native library
+answers/       datastores of the answers that come with the package
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from outrider.drafters.api import Drafter, RequestView, SingleRequestDrafter
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.datastore import MAX_MATCH, Datastore, Occurrence
+from outrider.drafters.shared_answers import SharedAnswers
 from outrider.drafters.text.best_first import Children, best_first
 from outrider.drafters.text.counts import sampled_chain
 from outrider.drafters.text.edited_copy import EditedCopy
@@ -150,6 +151,7 @@ class _SuffixState:
     index: SuffixIndex
     earlier: Handle[Responses]
     copy: EditedCopy
+    stored: Datastore | None
 
 
 def build(context: DrafterContext) -> Drafter:
@@ -160,9 +162,13 @@ def build(context: DrafterContext) -> Drafter:
 class SuffixDrafter(SingleRequestDrafter):
     """Drafts trees from the request's own tokens, earlier responses with the same cache salt, and a datastore."""
 
-    def __init__(self, vocab_size: int, capacity: int = CAPACITY, datastore: Datastore | None = None) -> None:
+    def __init__(
+        self, vocab_size: int, capacity: int = CAPACITY, datastore: Datastore | SharedAnswers | None = None
+    ) -> None:
         """``capacity``: bytes of earlier responses kept over all domains; 0 keeps none."""
-        self._vocab_size, self._datastore = vocab_size, datastore
+        self._vocab_size, self.datastore = vocab_size, datastore
+        if isinstance(datastore, SharedAnswers):
+            datastore.load()
         self._states: dict[str, _SuffixState] = {}
         self.responses = PartitionedStore(Responses, capacity)
         self.on_response: Callable[[str, str, Sequence[int]], None] | None = None
@@ -178,7 +184,8 @@ class SuffixDrafter(SingleRequestDrafter):
     def start(self, request: RequestView) -> None:
         earlier = self.responses.open(request.cache_salt, request.tenant)
         copy = EditedCopy(request.tokens, request.prompt_length)
-        self._states[request.id] = _SuffixState(request, SuffixIndex(), earlier, copy)
+        stored = self.datastore.store if isinstance(self.datastore, SharedAnswers) else self.datastore
+        self._states[request.id] = _SuffixState(request, SuffixIndex(), earlier, copy, stored)
 
     def finish(self, request_id: str) -> None:
         state = self._states.pop(request_id, None)
@@ -190,6 +197,8 @@ class SuffixDrafter(SingleRequestDrafter):
                 if self.on_response is not None:
                     self.on_response(request.cache_salt, request.tenant, response)
             self.responses.close(state.earlier)
+        if isinstance(self.datastore, SharedAnswers):
+            self.datastore.begin()  # not before: the first token of a first start is no later for it
 
     def draft(self, request: RequestView, budget: int) -> Draft:
         tokens, state = request.tokens, self._states[request.id]
@@ -206,8 +215,8 @@ class SuffixDrafter(SingleRequestDrafter):
         known = {place.end for place in root if place.tokens is tokens}
         root += continuations((o for o in own if o.end not in known), OWN)
         root += continuations(shared, SHARED)
-        if self._datastore is not None:
-            root += continuations(self._datastore.find(tail, SHARED_LIMIT), STORED)
+        if state.stored is not None:
+            root += continuations(state.stored.find(tail, SHARED_LIMIT), STORED)
         if request.speculation.counts_as_q:
             return self._sampled_chain(request, root, min(budget, request.depth_limit))
         return grow(root, tokens, budget, request.depth_limit, branching=request.draws().takes_trees)

@@ -1,4 +1,4 @@
-"""Drafts that the project trained for its built-in models: heads and datastores, fetched like models and cached.
+"""Drafts that the project trained for its built-in models: heads, fetched like models and cached.
 
 ``trained.json`` lists them with sizes and digests (``deploy/catalogue.py`` writes it). A draft is taken from the folder
 ``weights`` of a checkout, else from the user's cache, else fetched into that from the files of a release.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,13 +30,13 @@ _PATIENCE_S = 30.0  # without data, until a download fails
 
 @dataclass(frozen=True)
 class TrainedDraft:
-    """A head or a datastore, and the model it was trained for."""
+    """A head, and the model it was trained for."""
 
     model: str
     kind: str
-    """The kind of head, or ``datastore``."""
+    """The kind of head."""
     target: Mapping[str, str | int]
-    """The fields of the target's ``TargetFingerprint``; a datastore has the digest alone."""
+    """The fields of the target's ``TargetFingerprint``."""
     files: Mapping[str, tuple[int, str]]
     """Size in bytes and SHA-256 of each file, by its name."""
 
@@ -104,7 +103,7 @@ class TrainedDraft:
 
 @cache
 def trained_drafts() -> tuple[TrainedDraft, ...]:
-    """All heads and datastores that the project trained, in the order of names."""
+    """All heads that the project trained, in the order of names."""
     listed = json.loads(Path(__file__).with_name("trained.json").read_text(encoding="utf-8"))
     return tuple(
         TrainedDraft(one["model"], one["kind"], one["target"], {name: (size, sha) for name, size, sha in one["files"]})
@@ -126,19 +125,3 @@ def fetched(folder: Path, *, progress: bool = False) -> Path:
         if draft.folder == folder:
             return draft.fetch(progress=progress)
     return folder
-
-
-def trained_datastore(digest: str, *, progress: bool = False) -> Path | None:
-    """The datastore made with the model whose fingerprint has this digest, fetched if need be; None if not available.
-
-    A failed download is no error, as drafts only save time: with ``progress`` a line on stderr says so.
-    """
-    found = next((one for one in trained_drafts() if one.kind == "datastore" and one.target["digest"] == digest), None)
-    if found is None or not found.is_available:
-        return None
-    try:
-        return found.fetch(progress=progress) / "datastore.safetensors"
-    except DownloadError as error:
-        if progress:
-            print(f"suffix drafts from the text alone: {error}", file=sys.stderr)
-        return None
