@@ -17,6 +17,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from outrider.drafters.shared_answers import VARIABLE
+
 IMPORT = "from outrider import LLM"
 SETTLED = """
 import sys
@@ -30,8 +32,8 @@ LIMITS = {"import_cpu_s": 0.4, "first_token_s": 1.0, "peak_mb": 250.0, "settled_
 
 
 def environment() -> dict[str, str]:
-    """This process's, but Python may keep what it compiled, as it does for a user."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    """This process's, but Python may keep what it compiled, and the datastore comes when it does for a user."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONDONTWRITEBYTECODE", VARIABLE)}
 
 
 def run(command: Sequence[str]) -> tuple[float, float, float, str]:

@@ -45,7 +45,9 @@ def one_by_one(generate: Callable[[list[int], int], list[int]]) -> Generate:
 
 def outrider(args: argparse.Namespace, source: str, k: Any, kv_cache: Any) -> tuple[Generate, str]:
     import outrider as o
+    from outrider.drafters.shared_answers import VARIABLE
 
+    os.environ.setdefault(VARIABLE, "now")  # what is measured does not depend on earlier runs
     llm = o.LLM(
         args.folder,
         draft=source,
