@@ -21,6 +21,7 @@ from tests.model_folders import model_folder, other_vocabulary
 
 from .views import propose, request
 
+SIZE = 1000  # tokens of models, more than those of their tokenizers
 ANSWERS = ["One two three four five.", "Seven, eight — 零九十 ☂ nine.", "One two three four five."]
 
 
@@ -38,9 +39,8 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return shared_answers.TEXTS
 
 
-def written(folder: Path, texts: Path, more: int = 0) -> Path:
-    """The file of a datastore for a model with ``more`` tokens than its tokenizer."""
-    size = Tokenizer.from_folder(folder).vocab_size + more
+def written(folder: Path, texts: Path, size: int = SIZE) -> Path:
+    """The file of a datastore for a model of ``size`` tokens."""
     file = place(folder, size, texts)
     write(folder, size, texts, file)
     return file
@@ -106,7 +106,7 @@ def test_every_tokenizer_has_its_own_and_a_damaged_one_is_made_again(target: Pat
     content = [load_file(file) for file in files]
     for folder, file, before in zip(folders, files, content, strict=True):
         file.write_bytes(file.read_bytes()[:-5])
-        answers = SharedAnswers(folder, Tokenizer.from_folder(folder).vocab_size, texts)
+        answers = SharedAnswers(folder, SIZE, texts)
         answers.load()
         assert answers.store is None
         assert written(folder, texts) == file
@@ -118,7 +118,7 @@ def test_every_tokenizer_has_its_own_and_a_damaged_one_is_made_again(target: Pat
 
 def test_the_cache_keeps_the_newest(target: Path, texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_answers, "_KEPT", 2)
-    files = [written(target, texts, more) for more in range(4)]
+    files = [written(target, texts, SIZE + more) for more in range(4)]
     assert set(kept()) == set(files[2:])
 
 
