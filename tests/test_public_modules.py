@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,12 @@ def of_others(package: str, files: Sequence[Path]) -> set[str]:
     }
 
 
+@cache
+def used_by_others() -> frozenset[str]:
+    """Modules and names that some distribution imports from another."""
+    return frozenset(name for package in PUBLIC for name in of_others(package, sources(package)))
+
+
 def is_public(name: str) -> bool:
     """Whether a name lies in a public module."""
     package, _, inside = name.partition(".")
@@ -56,7 +63,7 @@ def test_no_distribution_imports_the_inside_of_another(package: str) -> None:
 
 @pytest.mark.parametrize("package", PUBLIC)
 def test_a_public_module_exists_and_is_imported_by_another(package: str) -> None:
-    used = {name for other in PUBLIC for name in of_others(other, sources(other))}
+    used = used_by_others()
     home = ROOT / "packages" / package.replace("_", "-") / "src" / package
     places = {module: home.joinpath(*module.split(".")) for module in PUBLIC[package]}
     assert [name for name, own in places.items() if not (own.is_dir() or own.with_suffix(".py").is_file())] == []

@@ -151,7 +151,7 @@ print(llm.model.implementation, torch.get_num_threads())
 """
 
 
-@pytest.mark.parametrize("implementation", ["torch", "transformers"])
+@pytest.mark.parametrize("implementation", ["torch", pytest.param("transformers", marks=pytest.mark.slow)])
 def test_threads_that_were_asked_for_hold_where_torch_comes_later(implementation: str, tmp_path: Path) -> None:
     folder = str(model_folder(tmp_path / "target"))
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}

@@ -117,7 +117,7 @@ class KilledError(Exception):
     [
         *(pytest.param(kind, "adamw", marks=pytest.mark.slow) for kind in ("eagle", "dflash")),
         ("eagle3", "adamw"),
-        ("eagle3", "muon"),
+        pytest.param("eagle3", "muon", marks=pytest.mark.slow),
         ("medusa", "adamw"),
     ],
 )
@@ -238,7 +238,9 @@ def test_documents_added_to_a_store_find_what_is_there(folder: Path) -> None:
     assert store(all_of_them[1:])._done == 0
 
 
-@pytest.mark.parametrize("loss", [pytest.param("kl", marks=pytest.mark.slow), "ce", "alpha"])
+@pytest.mark.parametrize(
+    "loss", [pytest.param("kl", marks=pytest.mark.slow), "ce", pytest.param("alpha", marks=pytest.mark.slow)]
+)
 def test_drafts_learn(loss: str, folder: Path) -> None:
     options = DraftOptions(truncate=1 if loss == "alpha" else None, hidden_size=32, heads=2, layers=1, loss=loss)
     train = small.train_options(epochs=20 if loss == "ce" else 5, lr=1e-2)
@@ -250,6 +252,7 @@ def test_drafts_learn(loss: str, folder: Path) -> None:
         assert write_report(made, name="draft", about={}).tau > 3
 
 
+@pytest.mark.slow
 def test_a_boosted_draft_learns_what_the_first_one_misses(folder: Path) -> None:
     options = DraftOptions(hidden_size=32, heads=2, layers=1, loss="ce")
     found = []
@@ -337,7 +340,7 @@ def test_one_pass_goes_on_with_documents_that_came_since(folder: Path) -> None:
     assert (done.progress.finished, done.progress.step) == (True, third.steps)  # there is nothing new
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", pytest.param("muon", marks=pytest.mark.slow)])
 def test_a_portion_that_is_killed_ends_with_the_same_weights(optimizer: str, folder: Path) -> None:
     def run(name: str, count: int, **more: Any) -> Any:
         trainer, _ = one_pass(folder, f"{name}-{optimizer}", count, optimizer, **more)

@@ -46,6 +46,7 @@ def portable(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(folder.glob("*.o"))
 
 
+@pytest.mark.slow
 def test_experts_computed_together_have_the_bits_of_one_expert_and_one_row_at_a_time(
     portable: list[Path], tmp_path: Path
 ) -> None:
@@ -54,6 +55,7 @@ def test_experts_computed_together_have_the_bits_of_one_expert_and_one_row_at_a_
         assert re.findall(rf"portable, (\d) threads, {routers}: the same bits", said) == ["1", "3", "5"]
 
 
+@pytest.mark.slow
 def test_a_layer_waits_few_times_however_many_experts_it_has(portable: list[Path], tmp_path: Path) -> None:
     said = output(compiled("phases", tmp_path, *portable))
     waits = {(int(e), int(r)): int(n) for e, r, n in re.findall(r"(\d+) experts, (\d+) rows: (\d+)", said)}

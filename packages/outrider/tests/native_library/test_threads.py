@@ -65,6 +65,7 @@ def layer_in(context: NativeContext) -> NativeWeight:
     return pack(StoredTensor.of(np.ones((3072, 576), np.float32)), target="q8_0", context=context)
 
 
+@pytest.mark.slow
 def test_threads_end_with_their_context_and_its_memory_is_freed() -> None:
     gc.collect()
     time.sleep(0.05)  # for threads of tests before
