@@ -44,8 +44,8 @@ RARE = {
     "generate": f"{_DRAFTING} {_MORE_DRAFTING} prediction image {_MACHINE} "
     "tensor-parallel-size enable-lora lora-modules max-seq-len session-dir session-gb min-tokens top-k min-p stop "
     "repetition-penalty presence-penalty frequency-penalty logit-bias ignore-eos logprobs json-object regex choice "
-    "grammar beam-width length-penalty",
-    "chat": f"{_DRAFTING} {_MACHINE} max-seq-len top-k min-p repetition-penalty",
+    "grammar beam-width length-penalty record",
+    "chat": f"{_DRAFTING} {_MACHINE} max-seq-len top-k min-p repetition-penalty record",
     "serve": f"{_DRAFTING} {_MORE_DRAFTING} extra-source {_MACHINE} "
     "tensor-parallel-size enable-lora lora-modules max-seq-len max-batched-tokens kv-cache kv-tokens "
     "prefix-reuse session-dir session-gb uds served-model-name max-loaded-models model-idle-seconds "

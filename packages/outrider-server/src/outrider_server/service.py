@@ -19,17 +19,17 @@ from outrider.engine.request import Request, StepOutput
 from outrider.errors import OutriderError
 from outrider.llm import LLM
 from outrider.models.inputs import EncodedPrompt
+from outrider.recording.recorder import Recorder
 from outrider.tokenizer.chat_template import MAX_CHARACTERS
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.verify.shapes import max_depth, max_nodes
 from outrider.verify.verifiers.catalog import VERIFIERS
 from outrider_server.answer.formats import PLAIN, AnswerFormat
 from outrider_server.executors import Executors
-from outrider_server.fingerprint import fingerprint, model_digest
+from outrider_server.fingerprint import fingerprint
 from outrider_server.http.context import Callers
 from outrider_server.http.errors import ApiError, invalid, unavailable
 from outrider_server.http.metrics import Metrics
-from outrider_server.recording import append
 from outrider_server.said import LastSaid
 from outrider_server.settings import ServerSettings
 
@@ -69,7 +69,7 @@ class Service:
         self.state: State = "loading"
         self.started = int(time.time())
         self.fingerprint = ""
-        self._digest = ""  # of the model's files, for a record
+        self._recorder: Recorder | None = None
         self.answer_format: AnswerFormat = PLAIN
         self.sequences_of: Counter[str] = Counter()  # by tenant: admitted and not finished (``generation.Reservation``)
         self.executors = executors or Executors()
@@ -87,8 +87,6 @@ class Service:
         with contextlib.suppress(OutriderError):  # a request with a grammar is told the reason
             llm.grammars.prepare()
         llm.tokenizer.prepare()
-        if self.settings.record is not None:
-            self._digest = model_digest(llm)
         self.begin(AsyncLLM(llm, on_death=died), fingerprint(llm))
 
     def begin(self, engine: AsyncLLM, fingerprint: str) -> None:
@@ -97,6 +95,8 @@ class Service:
         self.answer_format = AnswerFormat.of(engine.llm.tokenizer)
         self.model_names = tuple(dict.fromkeys((*self.model_names, *engine.llm.adapters.names)))
         self.metrics.watch(engine.llm.engine)
+        if self.settings.record is not None:
+            self._recorder = Recorder(Path(self.settings.record), engine.llm.config.model, engine.llm.model)
         self._llm = engine
         if self.state != "draining":
             self.state = "ready"
@@ -117,9 +117,8 @@ class Service:
 
     def record(self, name: str, model: str, requests: Sequence[Request], steps: Sequence[Sequence[StepOutput]]) -> None:
         """Add the sequences of a request that has ended to the operator's record, if there is one."""
-        if self.settings.record is not None and self._llm is not None:
-            dtype = str(self._llm.llm.model.dtype)
-            append(Path(self.settings.record), name, model, self._digest, dtype, requests, steps)
+        if self._recorder is not None:
+            self._recorder.add(requests, steps, name, model)
 
     def close(self) -> None:
         self.executors.close()

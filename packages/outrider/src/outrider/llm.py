@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from os import PathLike, fspath
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
@@ -25,6 +26,7 @@ from outrider.loading import load
 from outrider.models.inputs import EncodedPrompt, has_encoder
 from outrider.output import Output, one_or_all, tokens_per_run
 from outrider.prompts import broadcast_params, conversations, prompts_in, resolve_alias
+from outrider.recording.recorder import Recorder
 from outrider.sessions import SessionStore
 from outrider.utils.progress import work_bar
 
@@ -57,6 +59,7 @@ class LLM:
     """
 
     _closed = False
+    _recorder: Recorder | None = None
 
     def __init__(
         self,
@@ -413,7 +416,8 @@ class LLM:
             self.last = prompt
         else:
             self.last = self.request(prompt, resolve_alias(params, sampling_params), speculation, **scheduling)
-        return self._loop.stream(self.last)
+        steps = self._loop.stream(self.last)
+        return steps if self._recorder is None else self._recorder.follow(self.last, steps)
 
     def request(
         self,
@@ -438,6 +442,8 @@ class LLM:
         """The checked requests of one prompt, ``params.n`` of them, ready for ``engine.add``."""
         params, speculation, rest = request_options(params, speculation, scheduling)
         read = self.read(prompt, **rest)
+        if self._recorder is not None and self._recorder.active and self._recorder.logits:
+            rest["reports_logits"] = True
         make = partial(self._input_processor.request, read.token_ids, given=read.input)
         first = make(params, speculation, **rest)
         self.engine.check(first)
@@ -447,6 +453,20 @@ class LLM:
         ]
         read.input.prepare()  # here, not within a step, which would delay other requests
         return [first, *others]
+
+    def record(self, file: str | PathLike[str], *, logits: bool = False) -> Recorder:
+        """Append each request from now on to ``file``, with its tokens: ``outrider replay`` runs it again.
+
+        In ``with`` the record ends there. Another call takes its place.
+
+        Args:
+            logits: also keep a digest of the logits of each token, and the likeliest tokens there.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        self._recorder = Recorder(Path(file), self.config.model, self.model, logits=logits)
+        return self._recorder
 
     def read(self, prompt: Prompt | Sequence[Message], **options: Any) -> EncodedPrompt:
         """Encode a prompt: its token ids, including the placeholders of images, and its other input.
@@ -466,6 +486,8 @@ class LLM:
         """The outputs of prompts with their options; ``alone``: whether the prompt was given without a list."""
         requests = [request for one in asked for request in self.requests(*one, **scheduling)]
         outputs = self._run(requests, progress=progress)
+        if self._recorder is not None and self._recorder.active:
+            self._recorder.add(requests, [output.steps for output in outputs])
         return one_or_all(outputs) if alone else outputs
 
     def _run(self, requests: Sequence[Request], *, progress: bool = False) -> list[Output]:

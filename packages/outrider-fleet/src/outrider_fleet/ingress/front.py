@@ -61,7 +61,7 @@ class _RemoteModel:
     """The part of a model that the server uses."""
 
     def __init__(self, config: ModelConfig, description: Message) -> None:
-        self.config, self.precision = config, description["precision"]
+        self.config, self.precision, self.cache_dtype = config, description["precision"], description["cache_dtype"]
         self.implementation: str = description["implementation"]
         self.device = description["device"]
 

@@ -58,6 +58,7 @@ class EngineHost:
             "config": {**asdict(llm.config), "extra_sources": list(llm.config.extra_sources)},
             "model": asdict(llm.model.config),
             "precision": llm.model.precision,
+            "cache_dtype": str(llm.model.cache_dtype),
             "implementation": llm.model.implementation,
             "device": str(llm.model.device),
             "weights": llm.memory_plan.target_weights,

@@ -36,6 +36,7 @@ def run(
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
     *,
     given: Given,
+    record: o.Record = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Talk with a model, or answer one prompt, given here or piped in.
@@ -45,12 +46,13 @@ def run(
     if not words and sys.stdin.isatty():
         if as_json:
             raise InvalidRequestError("--json is for one answer: give a prompt", param="prompt")
-        talk(name, given, system=system)
+        talk(name, given, system=system, record=record)
         return
     text = " ".join(words or ()) or piped()
     if not text:
         raise InvalidRequestError("the prompt is empty: give at least one character", param="prompt")
-    answer(text, SamplingParams(**o.own(SamplingParams, given)), name, o.engine(given), system=system, as_json=as_json)
+    params = SamplingParams(**o.own(SamplingParams, given))
+    answer(text, params, name, o.engine(given), system=system, record=record, as_json=as_json)
 
 
 def ps(

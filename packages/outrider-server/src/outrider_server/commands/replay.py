@@ -28,8 +28,8 @@ def replay(
 
     Example: outrider serve --record talk.jsonl, later: outrider replay talk.jsonl --draft none
     """
+    from outrider.recording.records import read_record
     from outrider.utils.working import working
-    from outrider_server.recording import read_record
     from outrider_server.replaying import Replayed, other_model, replay
 
     recorded = list(read_record(file))

@@ -15,6 +15,7 @@ from outrider.cli.shared.config_file import Config
 from outrider.cli.shared.generated import Given, options_from
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams
 from outrider.errors import InvalidRequestError
+from outrider.utils.whole_files import check_place
 
 
 @options_from(SpeculationParams, EngineConfig, SamplingParams, but=o.MANY_REQUESTS)
@@ -39,6 +40,7 @@ def generate(
     regex: o.Regex = None,
     choice: o.Choice = None,
     grammar: o.Grammar = None,
+    record: o.Record = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Answer a prompt, or continue it with --raw.
@@ -54,7 +56,8 @@ def generate(
         raise InvalidRequestError(f"image={str(image[0])!r} is part of a chat: leave it out, or leave out --raw")
     form = o.structured(json_schema, json_object, regex, choice, grammar)
     params = SamplingParams(**o.own(SamplingParams, given), structured=form)
-    answer(_prompt(text, prompt), params, model, o.engine(given), raw=raw, system=system, image=image, as_json=as_json)
+    words, options = _prompt(text, prompt), o.engine(given)
+    answer(words, params, model, options, raw=raw, system=system, image=image, record=record, as_json=as_json)
 
 
 def answer(
@@ -66,12 +69,16 @@ def answer(
     raw: bool = False,
     system: str | None = None,
     image: Sequence[Path] | None = None,
+    record: Path | None = None,
     as_json: bool = False,
 ) -> None:
     """Load ``model`` with ``options``, and write its answer to one prompt, as ``generate`` documents it."""
     if system is not None or image:
         o.require_chat_model(model)
+    check_place(record)
     llm = o.load(model, **options, max_batch_size=1)
+    if record is not None:
+        llm.record(record, logits=True)
     shown = [{"type": "image", "image": file} for file in image or ()]
     content = [*shown, {"type": "text", "text": words}] if shown else words
     messages: list[dict[str, Any]] = [{"role": "user", "content": content}]

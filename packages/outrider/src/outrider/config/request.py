@@ -65,6 +65,7 @@ class Scheduling(TypedDict, total=False):
     tenant: str  # tenants share the machine fairly, whatever each asks for; default ""
     lora_request: LoRARequest | None  # the adapter that is added to the model; default none
     reports_drafts: bool  # each step's last ``StepOutput`` has the step's draft; default False
+    reports_logits: bool  # each ``StepOutput`` has a digest of its logits, and the likeliest tokens; default False
 
 
 class RequestOptions(SamplingOptions, Scheduling, total=False):

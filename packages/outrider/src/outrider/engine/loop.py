@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request, StepOutput
@@ -64,7 +64,7 @@ class EngineLoop:
             given = [self.finish(request) for request in requests]  # also after an interruption
         return given
 
-    def stream(self, request: Request) -> Iterator[StepOutput]:
+    def stream(self, request: Request) -> Generator[StepOutput]:
         """A request's tokens as they are committed; closing the iterator aborts the request."""
         self.start(request)
         inbox = self._inboxes[request.id]

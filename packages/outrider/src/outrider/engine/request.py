@@ -17,6 +17,7 @@ from outrider.models.inputs import TEXT, InputSource
 from outrider.verify.constraint import Constraint
 from outrider.verify.distribution import Context, TargetRows, TokenView
 from outrider.verify.draft import Draft, DraftReport, Verdict
+from outrider.verify.logprobs import LogitsReport
 from outrider.verify.noise import Noise, fresh_seed
 from outrider.verify.verifiers import make_verifier
 from outrider.verify.verifiers.base import DraftSampler, Verifier
@@ -39,6 +40,7 @@ class StepOutput:
     logprobs: Mapping[int, float] | None  # of this token and the requested number of alternatives
     finish_reason: FinishReason | None  # set on the last token
     acceptance_rate: float | None = None  # of all drafts of the request; set on the last token
+    logits: LogitsReport | None = None  # of the row that it was chosen from, if the request reports logits
     draft: DraftReport | None = None  # the step's draft, set on the step's last token if the request reports drafts
 
 
@@ -86,6 +88,7 @@ class Request:
     cache_salt: str = ""  # its domain: requests share cached prefixes and learned drafts only within a domain
     tenant: str = ""  # its owner: tenants share the machine fairly
     reports_drafts: bool = False
+    reports_logits: bool = False
     input: InputSource = TEXT  # the target's input besides the tokens
     method: RowNeeds | None = None  # its ``DecodeMethod``; None: sampling
 
@@ -226,13 +229,16 @@ class Request:
         outputs: list[StepOutput] = []
         tokens = [*(draft.tokens[node] for node in verdict.path), verdict.token]
         reported: Sequence[Mapping[int, float] | None] = [None] * len(tokens)
+        rows = [0, *(1 + node for node in verdict.path)]
         if self.params.logprobs is not None:
-            rows = [0, *(1 + node for node in verdict.path)]
             reported = p.token_logprobs(rows, tokens, self.params.logprobs)
-        for node, token, logprobs in zip((*verdict.path, None), tokens, reported, strict=True):
+        seen = p.reports(rows, tokens) if self.reports_logits else [None] * len(tokens)
+        for node, token, logprobs, logits in zip((*verdict.path, None), tokens, reported, seen, strict=True):
             text = self.append(token)
             origin, source = (last, draft.source) if node is None else ("accepted", draft.source_of(node))
-            outputs.append(StepOutput(self.id, token, text, origin, source, logprobs, self.finish_reason))
+            outputs.append(
+                StepOutput(self.id, token, text, origin, source, logprobs, self.finish_reason, logits=logits)
+            )
             if self.finish_reason is not None or node is None:
                 break
         path = verdict.path[: sum(output.origin == "accepted" for output in outputs)]

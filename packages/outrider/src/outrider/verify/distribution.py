@@ -22,7 +22,7 @@ from outrider.verify.batch_argmax import BatchArgmax
 from outrider.verify.constraint import Constraint, looks_at_rows
 from outrider.verify.draft import Draft
 from outrider.verify.logits_processors import apply_masks_, apply_penalties_, changes_logits
-from outrider.verify.logprobs import token_logprobs
+from outrider.verify.logprobs import LogitsReport, token_logprobs
 from outrider.verify.noise import Noise
 from outrider.verify.tree import path_to
 
@@ -186,6 +186,11 @@ class TargetRows:
         if not -math.inf < best < math.inf:
             shaping.check_largest(best, self._params)
         return token
+
+    def reports(self, rows: Sequence[int], taken: Sequence[int]) -> list[LogitsReport]:
+        """A digest of the logits of each row, and its likeliest tokens. Errors are those of ``token_logprobs``."""
+        logits = [self._largest.on_cpu(self._first + row)[: self._vocab_size] for row in rows]
+        return [LogitsReport.of(row, token) for row, token in zip(logits, taken, strict=True)]
 
     def most_likely(self, row: int) -> int:
         """The token of the first largest logit, before any sampling option."""

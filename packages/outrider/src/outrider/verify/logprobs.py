@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from outrider.errors import NumericalError
 from outrider.verify import native
 from outrider.verify.arrays import Array, Floats, host
 from outrider.verify.noise import largest
+
+_REPORTED = 5  # tokens
 
 Likeliest = tuple[NDArray[np.int64], NDArray[np.float32], list[int]]
 
@@ -46,6 +49,23 @@ class TokenLogprobs(Sequence[Mapping[int, float]]):
         """Append the rows of ``token_logprobs`` with the same arguments and errors."""
         self._parts.append(_part(logits, taken, count))
         self._ends.append(len(self) + len(taken))
+
+
+@dataclass(frozen=True)
+class LogitsReport:
+    """The logits that a token was chosen from, before any sampling option."""
+
+    digest: str
+    """16 digits of a hash of their bits."""
+    logprobs: Mapping[int, float]
+    """Log-probabilities of the token and of the five likeliest."""
+
+    @classmethod
+    def of(cls, logits: Floats, taken: int) -> LogitsReport:
+        """``logits``: float32 [vocab] on the CPU."""
+        row = np.ascontiguousarray(logits)
+        digest = hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest()
+        return cls(digest, token_logprobs(row[None], [taken], _REPORTED)[0])
 
 
 @dataclass(frozen=True)

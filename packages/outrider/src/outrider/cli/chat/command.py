@@ -14,6 +14,7 @@ from outrider.cli.shared.config_file import Config
 from outrider.cli.shared.generated import Given, options_from
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams, engine_config
 from outrider.errors import OutriderError
+from outrider.utils.whole_files import check_place
 
 if TYPE_CHECKING:
     from outrider.cli.chat.files import Message
@@ -40,6 +41,7 @@ def chat(
     config: Config = None,
     *,
     given: Given,
+    record: o.Record = None,
 ) -> None:
     """Talk with a model. /help lists the commands.
 
@@ -48,11 +50,17 @@ def chat(
     from outrider.cli.chat import files
 
     opening = files.read(files.last_path() if resume else load) if resume or load else []
-    talk(model, given, opening, system=system, no_history=no_history)
+    talk(model, given, opening, system=system, no_history=no_history, record=record)
 
 
 def talk(
-    model: str, given: Given, opening: Sequence[Message] = (), *, system: str | None = None, no_history: bool = False
+    model: str,
+    given: Given,
+    opening: Sequence[Message] = (),
+    *,
+    system: str | None = None,
+    no_history: bool = False,
+    record: Path | None = None,
 ) -> None:
     """Load ``model``, and hold a conversation that begins with ``opening``, as ``chat`` documents it."""
     params = SamplingParams(**o.own(SamplingParams, given))
@@ -61,7 +69,10 @@ def talk(
 
     config = engine_config(model, **o.engine(given))  # wrong options are reported first
     o.require_chat_model(config.model)
+    check_place(record)
     llm = o.load(model, **o.engine(given), max_batch_size=1)
+    if record is not None:
+        llm.record(record, logits=True)
     from outrider.cli.chat.session import Session
 
     kept = None if no_history or not sys.stdin.isatty() else files.last_path()

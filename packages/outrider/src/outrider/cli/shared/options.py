@@ -77,6 +77,10 @@ Grammar = Annotated[
     Path | None,
     typer.Option(help="Answer with a text of this grammar: a Lark or GBNF file.", rich_help_panel=_FORM, hidden=True),
 ]
+Record = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Append requests and answers to this file, for outrider replay.", hidden=True),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 

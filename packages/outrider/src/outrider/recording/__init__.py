@@ -1,0 +1,1 @@
+"""Requests kept with their tokens, in a file that ``outrider replay`` runs again."""
