@@ -104,6 +104,19 @@ def questions(path: Path, categories: Sequence[str]) -> Iterator[str]:
         yield from (turns[i] for turns in of if i < len(turns))
 
 
+def questions_of(path: Path, most: int) -> dict[str, list[Task]]:
+    """Chats by kind, at most so many of each: Spec-Bench's questions, edits of code, JSON in a schema."""
+    found: dict[str, list[Task]] = {}
+    for kind, categories in CATEGORIES.items():
+        options = {"temperature": 1.0, "seed": 5} if kind == "creative" else {}
+        found[kind] = [Task(text, options) for text in islice(questions(path, categories), most)]
+    found["code edit"] = [Task(text) for text in islice(edits(), most)]
+    found["JSON"] = [
+        Task(text, {"structured": StructuredOutput(json_schema=schema)}) for text, schema in islice(TASKS.items(), most)
+    ]
+    return found
+
+
 def tasks(args: argparse.Namespace, llm: LLM) -> dict[str, list[Task]]:
     """The prompts by kind, as many as the largest cell needs."""
     most = max(count(args, length, slots) for length in args.lengths for slots in args.slots)
@@ -111,14 +124,7 @@ def tasks(args: argparse.Namespace, llm: LLM) -> dict[str, list[Task]]:
     if args.texts:
         found["continued"] = [Task(ids) for ids in passages(llm, args.texts, most, args.prompt_tokens)]
     if args.questions:
-        for kind, categories in CATEGORIES.items():
-            options = {"temperature": 1.0, "seed": 5} if kind == "creative" else {}
-            found[kind] = [Task(text, options) for text in islice(questions(args.questions, categories), most)]
-        found["code edit"] = [Task(text) for text in islice(edits(), most)]
-        found["JSON"] = [
-            Task(text, {"structured": StructuredOutput(json_schema=schema)})
-            for text, schema in islice(TASKS.items(), most)
-        ]
+        found |= questions_of(args.questions, most)
     return {kind: found[kind] for kind in args.kinds or found}
 
 

@@ -1,6 +1,6 @@
 """The table of transformers' architectures: ``python -m tests.bridge_table --write`` tries each and writes the table.
 
-The table is tests/data/architectures.md; docs/models.md names the types that it lacks.
+The table is tests/data/architectures.md; docs/families.md names the types that it lacks.
 
 Every causal language model that transformers lists is tried as a small random model, but those ``LEFT_OUT``.
 """
@@ -28,7 +28,7 @@ HEAD = """# Architectures of transformers
 Made by `python -m tests.bridge_table --write`: a small random model of every causal language model that
 transformers lists, run through transformers' code.
 
-* *runs*: the [way](../../docs/models.md#through-transformers-code) of calling the model.
+* *runs*: the [way](../../docs/families.md#through-transformers-code) of calling the model.
 * *apart*: the largest difference of a logit from transformers' own forward pass, relative to the largest
   logit.
 * *`generate`*: greedy tokens equal those of `generate()`. RoBERTa and its kin number positions otherwise
@@ -79,15 +79,20 @@ def type_names(lines: Sequence[str]) -> list[str]:
 
 
 def summary(lines: Sequence[str], refused: Sequence[str]) -> list[str]:
-    """The text of docs/models.md: how many types run, which are refused, and which were not tried."""
+    """The text of docs/families.md: how many types run, and which are refused."""
     run, no = type_names(lines), type_names(refused)
-    others = [name for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if name not in {*run, *no}]
     return fold(
         f"Of the {len(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)} types that transformers {transformers.__version__} lists as "
         f"causal language models, {len(run)} run, in tests with small random models. Refused are "
-        f"{_listed(no)}. Not tried are parts of models for images or sound, and what is not easily made small: "
-        f"{_listed(others)}."
+        f"{_listed(no)}. The table names those that were not tried: parts of models for images or sound, and what is "
+        "not easily made small."
     )
+
+
+def _untried(lines: Sequence[str], refused: Sequence[str]) -> list[str]:
+    """Types of transformers' list without a line."""
+    tried = {*type_names(lines), *type_names(refused)}
+    return [name for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if name not in tried]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -96,7 +101,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="the table and the text in docs/models.md; else print")
+    parser.add_argument("--write", action="store_true", help="the table and the text in docs/families.md; else print")
     parser.add_argument("names", nargs="*", help="types; none: all")
     given = parser.parse_args()
     set_num_threads(1)
@@ -117,6 +122,8 @@ def main() -> None:
         "| refused | why |",
         "|---|---|",
         *refused,
+        "",
+        *fold(f"Not tried: {_listed(_untried(lines, refused))}."),
     ]
     print("\n".join([*text, "", *untried]))
     if given.write:

@@ -1,4 +1,4 @@
-"""The table of families in docs/models.md: ``python -m tests.family_table --write`` measures and writes it.
+"""The table of families in docs/families.md: ``python -m tests.family_table --write`` measures and writes it.
 
 Differences from transformers are of small random models, and those of the machine; ``tests/docs/test_families.py``
 compares the other columns with what the code reads.
@@ -30,7 +30,7 @@ from tests import small_models
 from tests.families import MEMBERS, VOCAB, build
 from tests.weights import gemma4s, hybrids, latents, mambas, recurrents
 
-PAGE = Path(__file__).parents[1] / "docs" / "models.md"
+PAGE = Path(__file__).parents[1] / "docs" / "families.md"
 BEGIN, END = "<!-- families: made by python -m tests.family_table --write -->", "<!-- end of families -->"
 REFUSED = (
     *("bloom", "cohere", "cohere2", "falcon", "gemma3", "gemma3n"),
@@ -47,6 +47,55 @@ REFUSED = (
     *("nemotron", "olmo", "opt", "phi", "phimoe", "rwkv", "stablelm"),
 )
 """Types that were tried."""
+
+
+KNOWN_AS = {
+    "llama": "Llama 2 to 3.3, SmolLM2, TinyLlama, Yi, DeepSeek-R1-Distill-Llama",
+    "mistral": "Mistral 7B, Nemo, Small; Devstral",
+    "qwen2": "Qwen2, Qwen2.5, their coders, DeepSeek-R1-Distill-Qwen",
+    "qwen3": "Qwen3",
+    "phi3": "Phi-3, Phi-4, Phi-4-mini",
+    "granite": "Granite 3",
+    "smollm3": "SmolLM3",
+    "olmo2": "OLMo 2",
+    "olmo3": "OLMo 3",
+    "starcoder2": "StarCoder2",
+    "glm": "GLM-4-9B",
+    "glm4": "GLM-4-0414, GLM-Z1",
+    "seed_oss": "Seed-OSS",
+    "ernie4_5": "ERNIE 4.5",
+    "exaone4": "EXAONE 4",
+    "hunyuan_v1_dense": "Hunyuan",
+    "ministral3": "Ministral 3",
+    "gemma": "Gemma",
+    "gemma2": "Gemma 2",
+    "gemma3_text": "Gemma 3",
+    "gemma4_text": "Gemma 4",
+    "mixtral": "Mixtral",
+    "qwen3_moe": "Qwen3-30B-A3B, Qwen3-Coder",
+    "qwen2_moe": "Qwen1.5-MoE, Qwen2-57B-A14B",
+    "olmoe": "OLMoE",
+    "granitemoe": "Granite 3 MoE",
+    "minimax_m2": "MiniMax-M2",
+    "glm4_moe": "GLM-4.5 to 4.7",
+    "dots1": "dots.llm1",
+    "ernie4_5_moe": "ERNIE 4.5 with experts",
+    "hunyuan_v1_moe": "Hunyuan-A13B",
+    "gpt_oss": "gpt-oss-20b, 120b",
+    "qwen3_next": "Qwen3-Next",
+    "qwen3_5_text": "Qwen3.5 to 3.8, dense",
+    "qwen3_5_moe_text": "Qwen3.5 to 3.8 with experts",
+    "lfm2": "LFM2, LFM2.5",
+    "lfm2_moe": "LFM2-8B-A1B",
+    "granitemoehybrid": "Granite 4",
+    "nemotron_h": "Nemotron-H, Nemotron Nano",
+    "llama4_text": "Llama 4",
+    "deepseek_v2": "DeepSeek V2",
+    "deepseek_v3": "DeepSeek V3, R1; Kimi K2",
+    "glm4_moe_lite": "GLM-4.7-Flash",
+    "mistral4": "Mistral 4",
+}
+"""Names that people search a family by."""
 
 
 def members() -> dict[str, list[Any]]:
@@ -93,7 +142,6 @@ def difference(theirs: Any) -> tuple[float, float]:
 
 def stable(name: str) -> list[str]:
     """Columns that the code says."""
-    family = FAMILIES[name]
     archs = [arch for arch, kind in GGUF_FAMILIES.items() if kind.family == name]
     if name in ("mistral", "mixtral"):
         archs = ["llama"]
@@ -101,11 +149,11 @@ def stable(name: str) -> list[str]:
         archs = ["olmo2"]
     elif name in ("deepseek_v3", "glm4_moe_lite"):
         archs = ["deepseek2"]
-    return [f"`{name}`", family.differs, ", ".join(f"`{a}`" for a in archs) or "no"]
+    return [KNOWN_AS[name], f"`{name}`", ", ".join(f"`{a}`" for a in archs) or "no"]
 
 
 def table() -> list[str]:
-    lines = ["| `model_type` | unlike Llama | GGUF | torch | native |", "|---|---|---|---|---|"]
+    lines = ["| models | `model_type` | GGUF | torch | native |", "|---|---|---|---|---|"]
     for name, models in members().items():
         worst = [max(pair) for pair in zip(*map(difference, models), strict=True)]
         lines.append("| " + " | ".join([*stable(name), *("no" if math.isnan(w) else f"{w:.0e}" for w in worst)]) + " |")
@@ -137,7 +185,7 @@ def _marked(text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="into docs/models.md; else it is printed")
+    parser.add_argument("--write", action="store_true", help="into docs/families.md; else it is printed")
     made = "\n".join(table())
     if not parser.parse_args().write:
         print(made)

@@ -36,7 +36,7 @@ def on_config(config: Any) -> Any:
     for path in site_pages(docs):
         page = path.relative_to(docs).as_posix()
         if page not in named:
-            section = "Algorithms" if page.startswith("algorithms/") else "Use"
+            section = "Algorithms" if page.startswith("algorithms/") else "Understand it"
             next(entry[section] for entry in config.nav if section in entry).append(page)
     return config
 

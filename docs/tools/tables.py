@@ -10,7 +10,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from outrider.cli.suggest import memory_class, needed_bytes
 from outrider.config import SOURCES, DraftSource
+from outrider.engine.forecast import MEASURED_CONTEXT, USUAL_FACTOR, Forecast
+from outrider.native.measure import MachineRates
+from outrider.weights.hub.popular import PopularModel, popular_models
 
 DOCS = Path(__file__).parents[1]
 COMMAND = "python docs/tools/tables.py"
@@ -29,7 +33,28 @@ def _row(source: DraftSource) -> str:
     return f"| `{source.name}` | {source.summary} | {shape} | {needs} | {page} |"
 
 
-TABLES: dict[str, tuple[str, Callable[[], str]]] = {"sources": ("sources.md", sources)}
+LAPTOP = MachineRates(read_gb_s=30.0, int8_gmac_s=400.0)
+"""Two channels of DDR4, four cores with AVX2."""
+
+
+def popular() -> str:
+    """One row for each model that people run, by the memory that it takes."""
+    rows = ["| memory | model | file, GB | needs, GB | tokens/s | tools |", "|---|---|---|---|---|---|"]
+    return "\n".join([*rows, *map(_popular_row, sorted(popular_models(), key=needed_bytes))])
+
+
+def _popular_row(model: PopularModel) -> str:
+    speed = 1 / Forecast.of(model.config, model.sizes(), 0, LAPTOP, USUAL_FACTOR).step(MEASURED_CONTEXT)
+    return (
+        f"| {memory_class(model)} GB | {model.name.partition('/')[2]} | {model.file_bytes() / 1e9:.1f} "
+        f"| {needed_bytes(model) / 1e9:.1f} | {speed:.{0 if speed >= 10 else 1}f} | {'yes' if model.tools else 'no'} |"
+    )
+
+
+TABLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "sources": ("sources.md", sources),
+    "popular": ("models.md", popular),
+}
 """By name the page that a table is on, and what writes it."""
 
 

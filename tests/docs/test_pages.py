@@ -87,3 +87,13 @@ def test_figures_are_those_the_script_draws(tmp_path: Path) -> None:
 def test_every_algorithm_has_a_figure() -> None:
     pages = (DOCS / "algorithms").glob("*.md")
     assert [page.name for page in pages if "](../images/figures/" not in page.read_text()] == []
+
+
+def test_the_front_page_shows_rows_of_the_benchmarks() -> None:
+    def rows(path: Path) -> list[str]:
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+
+    measured = rows(ROOT / "benchmarks" / "README.md")
+    shown = rows(DOCS / "index.md")
+    assert len(shown) > 4
+    assert [row for row in shown if row not in measured] == []

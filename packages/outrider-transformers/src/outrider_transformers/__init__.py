@@ -1,4 +1,4 @@
-"""Causal language models of transformers, by its own modelling code, over our caches (docs/models.md#bridge)."""
+"""Causal language models of transformers, by its own modelling code, over our caches (docs/families.md#bridge)."""
 
 from outrider_transformers.model import BridgedModel
 

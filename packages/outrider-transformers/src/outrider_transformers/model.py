@@ -186,7 +186,7 @@ class BridgedModel:
         return sum(p.numel() * p.element_size() for p in self.network.module.parameters())
 
 
-_NO_HEADS = "{} runs through transformers: trained heads need a family of our own (docs/models.md)"
+_NO_HEADS = "{} runs through transformers: trained heads need a family of our own (docs/families.md)"
 
 
 def _or_nothing(hidden: Tensor | None, logits: Tensor) -> Tensor:

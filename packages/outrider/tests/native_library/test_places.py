@@ -1,4 +1,4 @@
-"""docs/native.md names every file that an instruction set or a quantisation touches, and no other."""
+"""native/src/README.md names every file that an instruction set or a quantisation touches, and no other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from outrider.native.compile import SOURCES
 from tests.paths import ROOT
 
-PAGE = ROOT / "docs" / "native.md"
+PAGE = SOURCES / "README.md"
 NATIVE_TESTS = Path(__file__).parents[1] / "native"
 ISA = re.compile(r"(?:\b|_)(?:avx2|avx512|avxvnni|amx|neon|i8mm)(?:_kernels)?\b", re.IGNORECASE)
 QUANTISATION = re.compile(
@@ -23,7 +23,7 @@ ALSO_NAMED = {"native/compile.py", "native/library.py", "native/stored.py"}
 
 def named(section: str) -> set[str]:
     """Files of the first column of a section's table."""
-    text = PAGE.read_text().partition(f"### {section}\n")[2].partition("\n#")[0]
+    text = PAGE.read_text().partition(f"## {section}\n")[2].partition("\n#")[0]
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     return set(re.findall(r"`([^`]+)`", " ".join(rows))) - ALSO_NAMED
 

@@ -1,4 +1,4 @@
-"""Tokenizers of GGUF files: the ids are llama.cpp's, but where transformers has the authors' (docs/models.md).
+"""Tokenizers of GGUF files: the ids are llama.cpp's, but where transformers has the authors' (docs/families.md).
 
 ``gguf_splits.json`` keeps llama.cpp's ids (``record_splits``).
 """

