@@ -53,7 +53,8 @@ def test_a_program_runs_on_the_real_model(program: str, capsys: pytest.CaptureFi
 
 def test_the_page_shows_the_programs_as_they_are() -> None:
     shown = [block.text for block in blocks(ROOT / "docs" / "gallery.md")]
-    assert shown[: len(PROGRAMS)] == [(ROOT / "examples" / f"{program}.py").read_text().rstrip() for program in PROGRAMS]
+    programs = [(ROOT / "examples" / f"{program}.py").read_text().rstrip() for program in PROGRAMS]
+    assert shown[: len(programs)] == programs
 
 
 def test_programs_are_short() -> None:

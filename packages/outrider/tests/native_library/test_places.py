@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from outrider.native.compile import SOURCES
-from tests.paths import ROOT
 
 PAGE = SOURCES / "README.md"
 NATIVE_TESTS = Path(__file__).parents[1] / "native"
