@@ -29,6 +29,7 @@ from outrider.weights.hub.stores.found import FoundModel
 _OLLAMA_NAME = re.compile(r"[\w.-]+:[\w.-]+")
 _CONVERSION = 1  # raised when other files are made of a GGUF file, so that older folders are made anew
 _HEAD = 1 << 20  # bytes of a GGUF file compared at every start; a conversion takes a checksum of the whole file
+_LONGEST_NAME = 60  # characters of a file's name that a line shows
 
 
 def resolve(ref: str, *, progress: bool = False, verify: bool = False) -> Path:
@@ -176,7 +177,8 @@ def _convert(gguf: Path, folder: Path, found: dict[str, Any], progress: bool, co
     from outrider.weights.hub.convert import convert_gguf
 
     if progress:
-        print(f"preparing {gguf} (once) in {folder}", file=sys.stderr)
+        name = gguf.name if len(gguf.name) <= _LONGEST_NAME else f"{gguf.name[:20]}…"  # a store's file: its digest
+        print(f"preparing {name}, once, in {folder.parent}", file=sys.stderr)
     with building(folder) as fresh:
         convert_gguf(gguf, fresh, progress=progress, copy=copy)
         digests = _digests(gguf, progress=progress)
