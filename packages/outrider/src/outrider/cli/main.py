@@ -85,18 +85,20 @@ def main() -> None:
     except Exception as error:
         if not isinstance(error, _ClickError):
             raise
-        hint = f"{_given(error)} (see --help)" if isinstance(error, _UsageError) else ""
-        sys.exit(_complain(f"{error.format_message()}{hint}", error.exit_code))  # type: ignore[attr-defined]
+        said = error.format_message().removesuffix(".")  # type: ignore[attr-defined]
+        hint = f"{_given(error, said)} (see --help)" if isinstance(error, _UsageError) else ""
+        sys.exit(_complain(f"{said}{hint}", error.exit_code))  # type: ignore[attr-defined]
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _given(error: Exception) -> str:
-    """The given value of the option of a usage error, whose message may lack it."""
+def _given(error: Exception, said: str) -> str:
+    """The given value of the option of a usage error, if its message ``said`` lacks it."""
     names = getattr(getattr(error, "param", None), "opts", ())
     for at, word in enumerate(sys.argv):
         option, _, value = word.partition("=")
         if option in names:
-            return f", not {value or ' '.join(sys.argv[at + 1 : at + 2])!r}"
+            given = repr(value or " ".join(sys.argv[at + 1 : at + 2]))
+            return "" if given in said else f", not {given}"
     return ""
 
 
