@@ -77,7 +77,7 @@ def test_all_distributions_have_one_version_and_ask_for_one_another_by_it(releas
     release.prepare(copy, "9.8.7", TODAY)
     for root, version in ((ROOT, outrider.__version__), (copy, "9.8.7")):
         paths = release.projects_of(root)
-        assert len(paths) == 11
+        assert len(paths) == 12
         for path in paths:
             project = tomllib.loads((root / path).read_text())["project"]
             assert project["version"] == version

@@ -51,6 +51,8 @@ class Recorded:
     """Of each token, if the request or the record asked: log-probabilities by token id."""
     logits: list[str] | None = None
     """Of each token, if the record has them: the digest of the logits that it was chosen from."""
+    prompt_text: str | None = None
+    """For readers."""
 
     def step_of(self, token: int) -> int:
         """The step, from 0, that gave the token with this index."""
