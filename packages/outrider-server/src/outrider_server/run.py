@@ -12,7 +12,6 @@ import socket
 import threading
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -64,7 +63,7 @@ def serve(settings: ServerSettings, model: str, **options: Any) -> int:
 def keep_domains(models: Models, options: Mapping[str, Any]) -> None:
     """Name the callers' domains as before a restart, where ``options`` say that sessions outlive one."""
     if (folder := options.get("session_dir")) is not None:
-        models.callers.keep(domain_secret(Path(folder)))
+        models.callers.keep(domain_secret(str(folder)))
 
 
 def run(server: UvicornServer, listener: socket.socket, is_loading: Callable[[], bool] = lambda: False) -> int:

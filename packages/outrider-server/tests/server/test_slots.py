@@ -23,7 +23,7 @@ LONG = {"prompt": "hello world " * 60, "n_predict": 4, "temperature": 0}
 def serving(folder: Path, sessions: Path, **settings: Any) -> Iterator[Live]:
     llm = LLM(str(folder), threads=1, max_batch_size=2, session_dir=str(sessions))
     with Live(llm, **settings) as live:
-        live.service.callers.keep(domain_secret(sessions))
+        live.service.callers.keep(domain_secret(str(sessions)))
         yield live
     llm.close()
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from outrider.cache import CacheSpec
-from outrider.cache.sessions import SessionStore
+from outrider.cache.sessions import SessionPlace, SessionStore
+from outrider.cache.sessions.sealing import derive
 from outrider.config.engine import EngineConfig
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.models.base import LoadedModel
@@ -32,28 +33,32 @@ _WEIGHTS = (".safetensors", ".gguf", ".bin")
 def open_sessions(config: EngineConfig, folder: Path, model: LoadedModel) -> SessionStore | None:
     """The store that ``config`` asks for; None if it asks for none.
 
-    Raises ConfigError if the folder cannot be written, or the model's rows cannot be saved.
+    Raises ConfigError if the folder cannot be written, the key cannot be used, or the model's rows cannot be saved.
     """
     if config.session_dir is None:
         return None
     if not isinstance(model, NativeLlamaModel) or config.tensor_parallel_size > 1:
         raise ConfigError(f"session_dir={config.session_dir!r} needs one process of the native library: leave it out")
-    return SessionStore(Path(config.session_dir).expanduser(), _identity(folder, model), int(config.session_gb * 1e9))
+    place = SessionPlace.parse(config.session_dir)
+    return SessionStore(place.folder, _identity(folder, model), int(config.session_gb * 1e9), place.key)
 
 
-def domain_secret(folder: Path) -> bytes:
+def domain_secret(session_dir: str) -> bytes:
     """The secret by which a server names the domains of its callers, for as long as their sessions last.
 
-    Raises ConfigError if the folder cannot be written.
+    It comes from the key, or without one from a file in the folder. Raises ConfigError if that cannot be written.
     """
-    path = folder.expanduser() / "secret"
+    place = SessionPlace.parse(session_dir)
+    if place.key is not None:
+        return derive(place.key, b"domains")
+    path = place.folder / "secret"
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with suppress(FileExistsError), open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(secrets.token_bytes(32))
         secret = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"session_dir={str(folder)!r} cannot be written: {error.strerror or error}") from None
+        raise ConfigError(f"session_dir={session_dir!r} cannot be written: {error.strerror or error}") from None
     if len(secret) != 32:
         raise ConfigError(f"{path} is damaged: remove it, and sessions begin anew")
     return secret

@@ -8,11 +8,8 @@ restored file needs no place either: it is a list of tokens whose rows are still
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import re
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -29,7 +26,6 @@ from outrider_server.said import Said
 from outrider_server.service import Service
 
 router = APIRouter()
-_MOST = 256  # files that are kept, of all callers
 _NAME = re.compile(r"[\w\-][\w\-. ]{0,199}")
 
 
@@ -66,9 +62,10 @@ async def change_slot(
         raise invalid("slots cannot be saved: start the server with --session-dir", None, "unsupported")
     if action == "erase":
         return json_response({"id_slot": number, "n_erased": service.said.forget(tenant, number)})
-    file = _file(store, service, tenant, body.filename)
+    name = _name(service, tenant, body.filename)
     work = _save if action == "save" else _restore
-    return json_response(await service.executors.run(lambda: work(store, service, tenant, number, file)))
+    answer = await service.executors.run(lambda: work(store, service, tenant, number, name))
+    return json_response({"filename": body.filename} | answer)
 
 
 def _number(slot: str) -> int:
@@ -77,45 +74,36 @@ def _number(slot: str) -> int:
     return int(slot)
 
 
-def _file(store: SessionStore, service: Service, tenant: str, name: str | None) -> Path:
-    """Of a caller: nobody finds out the names that another gave."""
+def _name(service: Service, tenant: str, name: str | None) -> bytes:
+    """Of a caller's file: nobody finds out the names that another gave."""
     if name is None or not _NAME.fullmatch(name):
         raise invalid(f"filename={name!r:.60} is no name of a file: use letters, digits, - _ and .", "filename")
-    digest = hashlib.blake2b(f"{service.callers.domain(tenant, '')}\0{name}".encode(), digest_size=16)
-    return store.folder / f"{digest.hexdigest()}.json"
+    named = f"{service.callers.domain(tenant, '')}\0{name}"
+    return hashlib.blake2b(named.encode(), digest_size=16).digest()
 
 
-def _save(store: SessionStore, service: Service, tenant: str, slot: int, file: Path) -> dict[str, Any]:
+def _save(store: SessionStore, service: Service, tenant: str, slot: int, name: bytes) -> dict[str, Any]:
     began = time.perf_counter()
     said = service.said.last(tenant, slot)
     if said is None:
         raise invalid(f"slot {slot} has said nothing yet: send a request first", "id_slot")
     store.flush()
     found, length = store.find(said.tokens, said.salt)
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-        json.dump([said.salt, list(said.tokens[:length])], out)
-    saved = sorted(store.folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
-    for old in saved[:-_MOST]:
-        old.unlink(missing_ok=True)
+    store.slots.save(name, said.salt, said.tokens[:length])
     size = sum(each.size for each in found)
-    return {"id_slot": slot, "filename": file.name, "n_saved": length, "n_written": size, "timings": _ms("save", began)}
+    return {"id_slot": slot, "n_saved": length, "n_written": size, "timings": _ms("save", began)}
 
 
-def _restore(store: SessionStore, service: Service, tenant: str, slot: int, file: Path) -> dict[str, Any]:
+def _restore(store: SessionStore, service: Service, tenant: str, slot: int, name: bytes) -> dict[str, Any]:
     began = time.perf_counter()
-    try:
-        salt, tokens = json.loads(file.read_text())
-    except (OSError, ValueError):
-        raise ApiError(
-            404, "no slot was saved under this filename, or its model has changed", code="not_found"
-        ) from None
+    kept = store.slots.load(name)
+    if kept is None:
+        raise ApiError(404, "no slot was saved under this filename, or its model has changed", code="not_found")
+    salt, tokens = kept
     found, length = store.find(tokens, salt)
     service.said.note(tenant, slot, Said(tokens[:length], salt))
     size = sum(each.size for each in found)
-    return {
-        **{"id_slot": slot, "filename": file.name, "n_restored": length, "n_read": size},
-        "timings": _ms("restore", began),
-    }
+    return {"id_slot": slot, "n_restored": length, "n_read": size, "timings": _ms("restore", began)}
 
 
 def _ms(name: str, began: float) -> dict[str, float]:

@@ -146,7 +146,7 @@ class EngineConfig:
     session_dir: str | None = None
     """Folder that keeps conversations beyond their memory and the process: their next turn reads them from there.
 
-    It holds their token ids, unencrypted, for this user alone. Needs the native library.
+    Its files hold token ids, for this user alone. ``FOLDER,key=FILE`` encrypts them. Needs the native library.
     """
     session_gb: float = 16.0
     """Gigabytes that session_dir may hold; the least recently used conversations make room."""

@@ -29,6 +29,8 @@ from outrider.errors import GrammarError, NumericalError
 from outrider.models.base import Model
 from outrider.models.inputs import has_encoder
 
+_WAIT_FOR_ROWS = 0.01  # seconds that a step waits for files where there is nothing else to do: its callers wait too
+
 
 class Engine:
     """Runs many requests at once. Plain decoding is the same step with an empty draft."""
@@ -156,17 +158,20 @@ class Engine:
         queues = self._scheduler
         self.stats.begin(queues.waiting, len(queues.running), queues.preemptions, self.memory.free_kv_tokens)
         tenants = self._scheduler.tenants
+        arrived = self.memory.begin_step()
         schedule = self._scheduler.schedule(self._pace.begin(shared=len(tenants) > 1, named=any(tenants)))
         self._drafting.time.begin(self._pace.drafting)
         for request in schedule.preempted:
             self._finish_drafts(request)
-        if schedule.admitted:
+        if arrived or schedule.admitted:
             self.stats.admitting()
-            for request in schedule.admitted:
-                assert request.slot is not None
-                request.input.attach(self._model, self.cache, request.slot)
-                self._drafting.start(request)
+            for request in (*arrived, *schedule.admitted):
+                if request.slot is not None and not request.is_arriving:  # preempted, or begins when its rows are there
+                    request.input.attach(self._model, self.cache, request.slot)
+                    self._drafting.start(request)
             self.stats.admitted()
+        if not schedule.scheduled:
+            self.memory.wait_for_rows(_WAIT_FOR_ROWS)
         return schedule.scheduled
 
     def _draft(self, schedule: Sequence[ScheduledTokens[Request]]) -> list[ScheduledRequest]:

@@ -37,6 +37,7 @@ class CacheMemory:
         self.hybrid = target if isinstance(target, HybridCache) else None
         self._message_ends = frozenset(message_ends)
         self._sessions = Sessions(sessions, target) if sessions is not None else None
+        self._arriving: dict[int, Request] = {}  # requests whose saved rows are on their way, by slot
 
     def caches(self) -> list[KVCache]:
         """The target's cache, then the draft models'."""
@@ -60,16 +61,40 @@ class CacheMemory:
             request.prompt_report.logprobs = first.prompt_report.logprobs
         reads_all = request.prompt_report.wants_logprobs or request.prompt_report.wants_embedding
         reusable = () if reads_all else request.prefix_keys  # cached rows have neither logits nor hidden states
-        request.slot = self.target.allocate(reusable, request.prefix_salt)
-        if self._sessions is not None and reusable:
-            self._sessions.restore(request.slot, reusable, request.prefix_salt)
-        request.num_computed_tokens = start = self.target.length(request.slot)
+        request.slot = slot = self.target.allocate(reusable, request.prefix_salt)
+        request.num_computed_tokens, request.read_plan = self.target.length(slot), None
+        if self.hybrid is not None and beams:
+            self.hybrid.branch(slot, beams)
+        if self._sessions is not None and reusable and self._sessions.begin(slot, reusable, request.prefix_salt):
+            request.is_arriving, self._arriving[slot] = True, request
+        else:
+            self._begin(request, slot)
+        return True
+
+    def _begin(self, request: Request, slot: int) -> None:
+        """The rows that were computed before are there: others can be."""
+        request.num_computed_tokens = start = self.target.length(slot)
         if self.hybrid is not None:
-            if beams:
-                self.hybrid.branch(request.slot, beams)
             request.read_plan = ReadPlan(request.tokens, start, self._message_ends, self.hybrid.states.pending)
         request.admitted()
-        return True
+
+    def begin_step(self) -> list[Request]:
+        """A step begins; returns admitted requests whose saved rows have come since the last one."""
+        if self._sessions is None:
+            return []
+        self._sessions.begin_step()
+        arrived: list[Request] = []
+        for slot in self._sessions.ended():
+            request = self._arriving.pop(slot)
+            request.is_arriving = False
+            self._begin(request, slot)
+            arrived.append(request)
+        return arrived
+
+    def wait_for_rows(self, seconds: float) -> None:
+        """Wait until saved rows have come, if any are on their way."""
+        if self._sessions is not None:
+            self._sessions.wait(seconds)
 
     def reserve(self, request: Request, num_tokens: int) -> bool:
         """Reserve ``num_tokens`` rows for a step; returns whether they were free."""
@@ -112,7 +137,11 @@ class CacheMemory:
     def evict(self, request: Request) -> None:
         """Release a request's rows; rows of verified tokens stay in the prefix cache until their memory is needed."""
         assert request.slot is not None
-        if request.error is not None:
+        if self._sessions is not None and self._arriving.pop(request.slot, None) is not None:
+            request.is_arriving = False
+            self._sessions.forget(request.slot)
+            self._publish(request, request.slot)
+        elif request.error is not None:
             self.target.zero(request.slot)
             if self._sessions is not None:
                 self._sessions.forget(request.slot)
@@ -133,7 +162,7 @@ class CacheMemory:
             return
         if more_blocks:
             self._publish(request, request.slot)
-        if more_segments:
+        if more_segments or (self._sessions is not None and self._sessions.is_behind(request.slot)):
             self._save_session(request, request.slot)
         plan = request.read_plan
         if plan is not None and self.hybrid is not None and plan.is_due(self.hybrid.states.settled(request.slot)):

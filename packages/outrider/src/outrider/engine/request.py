@@ -97,6 +97,7 @@ class Request:
     num_computed_tokens: int = 0  # tokens in the cache, at most len(tokens) - 1; set by ``CacheMemory``
     checked_by: object = None  # the mark of the engine that has checked it
     slot: int | None = None
+    is_arriving: bool = False  # whether saved rows are on their way into its slot
     read_plan: ReadPlan | None = None  # where its reading pauses, for a model with recurrent states; set on admission
     finish_reason: FinishReason | None = None
     error: OutriderError | None = None
@@ -171,7 +172,9 @@ class Request:
         return max(0, min(self.drafts.max_depth, room, left))
 
     def chunk(self, most: int) -> int:
-        """The pending tokens of the next pass, at most ``most``."""
+        """The pending tokens of the next pass, at most ``most``; none while saved rows are on their way."""
+        if self.is_arriving:
+            return 0
         if self.read_plan is not None:
             most = self.read_plan.chunk(self.num_computed_tokens, most)
         return most if self.method is None else self.method.chunk(self, most)

@@ -54,7 +54,10 @@ class Schedulable(Queueable, Protocol):
         ...
 
     def chunk(self, most: int) -> int:
-        """The pending tokens to read in one pass, where there is room for ``most``: fewer if reading must pause."""
+        """The pending tokens to read in one pass, where there is room for ``most``: fewer if reading must pause.
+
+        0 while rows that were computed before are on their way into the request's slot.
+        """
         ...
 
 
@@ -88,7 +91,7 @@ class ScheduledTokens(Generic[R]):
 
 @dataclass(frozen=True)
 class Schedule(Generic[R]):
-    """The plan of one step. It is empty only if no request waits or runs."""
+    """The plan of one step. It is empty only if no request waits or runs, or all that run wait for saved rows."""
 
     scheduled: list[ScheduledTokens[R]]  # in order of rank
     admitted: list[R]  # requests that get a place in this step
@@ -277,7 +280,8 @@ class Scheduler(Generic[R]):
             self._waiting.take(entry)
             self._running.append(entry)
             self._rank()
-            plan.tokens[entry.request.id] = count
+            if count:
+                plan.tokens[entry.request.id] = count
             plan.admitted.append(entry.request)
             plan.budget -= count * entry.request.tokens_of_budget
 
