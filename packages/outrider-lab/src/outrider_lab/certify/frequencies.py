@@ -23,7 +23,7 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.llm import LLM
 from outrider_lab.agreement import ProbRows, TargetText, model_probs
 from outrider_lab.certify.allowance import Allowance
-from outrider_lab.certify.pairs import exact_pairs
+from outrider_lab.certify.pairs import exact_pairs, in_turn
 from outrider_lab.certify.report import Check
 from outrider_lab.certify.statistics import POWER, Fit, chi_square
 
@@ -43,10 +43,18 @@ SampledSetting = tuple[str, str, str]
 """Source, verifier, mode."""
 
 
-def count(sources: Sequence[str], *, verifiers: Sequence[str]) -> int:
+def count(sources: Sequence[str], *, verifiers: Sequence[str], one_mode: bool = False) -> int:
     """The number of values that ``check`` yields."""
-    pairs = len(exact_pairs(sources, verifiers, shares_noise=False))
-    return 1 + len(MODES) * -(-pairs // GROUP) + 1 if pairs else 0
+    plan = _plan(sources, verifiers, one_mode)
+    return 1 + sum(-(-len(pairs) // GROUP) for pairs in plan.values()) + 1 if plan else 0
+
+
+def _plan(sources: Sequence[str], verifiers: Sequence[str], one_mode: bool) -> dict[str, list[tuple[str, str]]]:
+    """The pairs of source and verifier of each mode; empty without any."""
+    chosen = exact_pairs(sources, verifiers, shares_noise=False)
+    turns = in_turn(chosen, list(MODES)) if one_mode and chosen else {}
+    plan = {mode: [pair for pair in chosen if turns.get(pair, mode) == mode] for mode in MODES}
+    return {mode: pairs for mode, pairs in plan.items() if pairs}
 
 
 def check(
@@ -57,37 +65,39 @@ def check(
     verifiers: Sequence[str],
     tokens: int,
     samples: int,
+    one_mode: bool = False,
     allowance: Allowance | None = None,
 ) -> Iterator[Check | str]:
     """Yields progress, then one check over ``samples`` texts of every source with every verifier in every mode.
 
+    ``one_mode``: each pair has one of the modes, in turn, and a test joins the modes: places are uniform in all.
     With too little time in ``allowance`` there are fewer texts, but at least one of each. The tests are of each
     verifier over all sources, of each source over all verifiers, and of each pair, if they have ``ENOUGH`` tokens;
     without any test the check is a note. Yields nothing if no verifier keeps only the distribution.
     """
-    chosen = exact_pairs(sources, verifiers, shares_noise=False)
-    if not chosen:
+    plan = _plan(sources, verifiers, one_mode)
+    if not plan:
         return
+    settings = [(*pair, mode) for mode, pairs in plan.items() for pair in pairs]
     rng = random.Random(0)
     modes = {mode: replace(base, max_tokens=tokens, ignore_eos=True) for mode, base in MODES.items()}
 
     def pilot() -> int:
-        tried = [(*pair, mode) for mode in modes for pair in chosen[:: max(1, len(chosen) // 8)]]
+        tried = settings[:: max(1, len(settings) // 16)]
         for setting, text in zip(tried, _texts(llm, prompts, modes, tried, PILOT_SEED), strict=True):
             pit_values(llm, text, modes[setting[2]], random.Random(0))
         return len(tried)
 
-    work = len(chosen) * len(modes)
-    samples = (allowance or Allowance()).times(work, least=1, most=samples, pilot=pilot)
+    samples = (allowance or Allowance()).times(len(settings), least=1, most=samples, pilot=pilot)
     yield f"{samples} samples of every source and verifier"
     found: dict[str, dict[str, list[float]]] = {}  # name of a test -> order of the vocabulary -> values
     first = 0
-    for mode, params in modes.items():
-        for at in range(0, len(chosen), GROUP):
-            batch = [(*pair, mode) for pair in chosen[at : at + GROUP] for _ in range(samples)]
+    for mode, pairs in plan.items():
+        for at in range(0, len(pairs), GROUP):
+            batch = [(*pair, mode) for pair in pairs[at : at + GROUP] for _ in range(samples)]
             for setting, text in zip(batch, _texts(llm, prompts, modes, batch, first), strict=True):
-                for order, values in pit_values(llm, text, params, rng).items():
-                    for name in _tests(setting):
+                for order, values in pit_values(llm, text, modes[mode], rng).items():
+                    for name in _tests(setting, one_mode):
                         found.setdefault(name, {}).setdefault(order, []).extend(values)
             first += len(batch)
             yield f"samples, {mode}, {batch[-1][0]} with {batch[-1][1]}"
@@ -103,10 +113,11 @@ def check(
     yield _verdict(fits) if fits else Check(NAME, "note", few)
 
 
-def _tests(setting: SampledSetting) -> list[str]:
-    """The names of the tests that a text counts for: of the verifier, of the source, and of the pair."""
+def _tests(setting: SampledSetting, join: bool) -> list[str]:
+    """The tests that a text counts for: of the verifier, the source, and the pair; ``join``: of all modes together."""
     source, verifier, mode = setting
-    return list(dict.fromkeys((f"{verifier}, {mode}", f"{source}, {mode}", f"{source}{_WITH}{verifier}, {mode}")))
+    of = "all options" if join else mode
+    return list(dict.fromkeys((f"{verifier}, {of}", f"{source}, {of}", f"{source}{_WITH}{verifier}, {of}")))
 
 
 def _verdict(fits: dict[str, Fit]) -> Check:

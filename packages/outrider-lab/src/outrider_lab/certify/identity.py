@@ -9,7 +9,7 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.llm import LLM
 from outrider_lab.certify.allowance import Allowance
 from outrider_lab.certify.near_ties import Divergence, explain_divergence, first_divergence
-from outrider_lab.certify.pairs import exact_pairs
+from outrider_lab.certify.pairs import exact_pairs, in_turn
 from outrider_lab.certify.report import Check, Status
 from outrider_lab.certify.statistics import POWER, detectable_rate
 
@@ -56,9 +56,13 @@ class Difference:
         )
 
 
-def count(prompts: int, sources: Sequence[str], *, verifiers: Sequence[str], each: int) -> int:
+def count(
+    prompts: int, sources: Sequence[str], *, verifiers: Sequence[str], each: int, one_length: bool = False
+) -> int:
     """The number of values that ``check`` yields: for each mode plain decoding, every batch, and the check itself."""
-    settings = [_settings(sources, verifiers, sampled=not params.greedy) for params in MODES.values()]
+    settings = [
+        _settings(sources, verifiers, sampled=not params.greedy, one_length=one_length) for params in MODES.values()
+    ]
     return sum(2 + len(_batches(found, prompts, each)) for found in settings if found)
 
 
@@ -71,9 +75,12 @@ def check(
     tokens: int,
     each: int,
     noise: float,
+    one_length: bool = False,
     allowance: Allowance | None = None,
 ) -> Iterator[Check | str]:
     """Yields progress, then a check for each mode, against plain decoding.
+
+    ``one_length``: greedy outputs of a source and a verifier have one of the draft lengths, in turn.
 
     Every setting (source, K, verifier) continues ``each`` prompts in one batch with all others. Every source, with its
     settings in turn, continues as many prompts alone, and as many in batches of its own. Batches beyond ``allowance``
@@ -82,7 +89,7 @@ def check(
     left = allowance or Allowance()
     for mode, base in MODES.items():
         params = replace(base, max_tokens=tokens, ignore_eos=True)
-        settings = _settings(sources, verifiers, sampled=not params.greedy)
+        settings = _settings(sources, verifiers, sampled=not params.greedy, one_length=one_length)
         if settings:
             own = left.part(_GREEDY_SHARE if params.greedy else 1.0)
             yield from _TokenComparison(llm, mode, params, prompts, noise).run(
@@ -163,13 +170,17 @@ class _TokenComparison:
         return Check(f"{self._mode} output", status, summary, lines, data)
 
 
-def _settings(sources: Sequence[str], verifiers: Sequence[str], *, sampled: bool) -> dict[str, SpeculationParams]:
+def _settings(
+    sources: Sequence[str], verifiers: Sequence[str], *, sampled: bool, one_length: bool
+) -> dict[str, SpeculationParams]:
     """Settings with the target's tokens: greedy with all exact verifiers, sampled with those that share noise."""
     chosen = exact_pairs(sources, verifiers, shares_noise=True if sampled else None)
+    lengths = in_turn(chosen, SPEC_LENGTHS) if one_length and chosen and not sampled else {}
     return {
         f"{source} K={k} {verifier}": SpeculationParams(draft=source, spec_length=k, verifier=verifier)  # type: ignore[arg-type]
         for source, verifier in chosen
         for k in SPEC_LENGTHS
+        if lengths.get((source, verifier), k) == k
     }
 
 

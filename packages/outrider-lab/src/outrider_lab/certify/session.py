@@ -30,7 +30,7 @@ class Coverage:
     tokens: int
     each: int  # prompts of every setting whose output is compared with plain decoding's
     samples: int  # texts of every source with every verifier whose frequencies are compared
-    in_turn: bool = False  # sampling options take turns on enumerable sequences
+    in_turn: bool = False  # sampling options, and greedy draft lengths, take turns
     minutes: float = math.inf  # of processor time, roughly: work beyond it is left out, and the report says so
 
 
@@ -81,9 +81,9 @@ def _count(prompts: int, coverage: Coverage, sources: Sequence[str], verifiers: 
     return (
         enumeration.count(verifiers, in_turn=coverage.in_turn, sources=sources)
         + 1
-        + identity.count(prompts, sources, verifiers=verifiers, each=coverage.each)
+        + identity.count(prompts, sources, verifiers=verifiers, each=coverage.each, one_length=coverage.in_turn)
         + draft_consistency.count(drafts, sources)
-        + frequencies.count(sources, verifiers=verifiers)
+        + frequencies.count(sources, verifiers=verifiers, one_mode=coverage.in_turn)
     )
 
 
@@ -125,6 +125,7 @@ def _checks(
         tokens=coverage.tokens,
         each=coverage.each,
         noise=noise,
+        one_length=coverage.in_turn,
         allowance=allowance.part(0.5),
     )
     yield from draft_consistency.check(
@@ -137,6 +138,7 @@ def _checks(
         verifiers=verifiers,
         tokens=min(24, coverage.tokens),
         samples=coverage.samples,
+        one_mode=coverage.in_turn,
         allowance=allowance,
     )
 

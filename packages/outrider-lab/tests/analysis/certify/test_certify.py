@@ -25,6 +25,7 @@ from outrider.verify.verifiers.catalog import VERIFIERS
 from outrider_lab.agreement import forward_logits
 from outrider_lab.certify import batch_invariance, draft_consistency, enumeration, frequencies, identity, session
 from outrider_lab.certify.near_ties import explain_divergence
+from outrider_lab.certify.pairs import exact_pairs, in_turn
 from outrider_lab.certify.report import Certificate, Check
 from outrider_lab.data.workloads import Question
 from tests.model_folders import model_folder
@@ -225,6 +226,36 @@ def test_toy_settings_cover_every_exact_verifier() -> None:
     assert {c.verifier for c in enumeration.all_settings(list(VERIFIERS))} == {
         v for v in VERIFIERS if VERIFIERS[v].exact
     }
+
+
+def test_what_takes_turns_meets_every_pair_once_and_every_source_and_verifier_with_each_choice() -> None:
+    pairs = exact_pairs(["lookup", "ngram", "suffix"], ["rejection", "block", "traversal"])
+    turns = in_turn(pairs, ("a", "b"))
+    assert list(turns) == pairs
+    for part in range(2):
+        assert {(pair[part], choice) for pair, choice in turns.items()} == {
+            (name, choice) for name in {pair[part] for pair in pairs} for choice in "ab"
+        }
+
+
+@pytest.mark.slow
+def test_a_quick_session_joins_the_modes_of_samples_and_has_one_draft_length_for_greedy_ones(llm: LLM) -> None:
+    said: list[str] = []
+    expected: list[int] = []
+    sources = ["model", "suffix", "lookup"]
+    brief = replace(BRIEF, in_turn=True, samples=3)
+    report = session.certify(llm, QUESTIONS, brief, sources=sources, tick=said.append, expect=expected.append)
+    assert expected == [len(said)]
+    assert failed(report) == set()
+    checks = {check.name: check for check in report.checks}
+    names = list(checks["samples follow the target"].data["p_values"])
+    assert names
+    assert all(", all options, by " in name for name in names)
+    greedy, drawn = (checks[f"{mode} output"].data["planned"] for mode in ("greedy", "same seed"))
+    whole = session.certify(llm, QUESTIONS, replace(brief, in_turn=False), sources=sources)
+    planned = {check.name: check.data.get("planned") for check in whole.checks}
+    assert planned["same seed output"] == drawn
+    assert drawn < greedy < planned["greedy output"]
 
 
 def test_options_in_turn_still_meet_every_source_and_verifier() -> None:
