@@ -11,7 +11,7 @@ empty :=
 # The sources and the tests of all packages: the tests form one namespace, ``tests``.
 TESTS := $(subst $(empty) $(empty),:,$(wildcard packages/*/src packages/*))
 
-.PHONY: demo help test test-core lock test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheel-check native-digest fuzz-native attack-native race-native fuzz-requests fuzz-tools fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
+.PHONY: demo help test test-core lock test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheel-check native-digest conversations fuzz-native attack-native race-native fuzz-requests fuzz-tools fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -166,6 +166,9 @@ soak: $(READY)  ## a server under many clients, good and bad, while its engine f
 
 native-digest: $(READY)  ## the same logits, to the bit, on every instruction set that can be run here (ARGS=--here: no emulation; ARGS=--write: note them)
 	PYTHONPATH=$(TESTS) $(BIN)/python -m tests.native.digest $(ARGS)
+
+conversations: $(READY)  ## the same tokens and logits of whole conversations on every instruction set (ARGS="--models lab": without downloads)
+	$(BIN)/python -m benchmarks.conversations $(ARGS)
 
 clean:
 	rm -rf .venv build/site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results

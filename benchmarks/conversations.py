@@ -43,13 +43,14 @@ TURNS: Sequence[Mapping[str, Any]] = (
     {"temperature": 0.8, "seed": 11},
     {"temperature": 1.0, "seed": 12, "top_p": 0.9, "repetition_penalty": 1.1, "presence_penalty": 0.2},
 )
+TOKENS = 24  # of a turn, at most
 TESTS = ROOT / "packages" / "outrider" / "tests" / "native"
 IN_C = {"amx": "tile_model.h", "avxvnni": "vnni_model.h"}
 """Instruction sets that run as a model in C where the processor has none."""
 
 
-def conversation(model: str, dtype: str, tokens: int, threads: int, draft: str, seed: int) -> str:
-    """The digest of a conversation of ``tokens`` tokens a turn."""
+def conversation(model: str, dtype: str, threads: int, draft: str = "ngram", seed: int = 0) -> str:
+    """The digest of a conversation. ``seed`` is added to those of the turns: another one is another conversation."""
     from outrider import LLM
 
     digest = hashlib.sha256()
@@ -58,7 +59,7 @@ def conversation(model: str, dtype: str, tokens: int, threads: int, draft: str, 
         messages: list[dict[str, str]] = []
         for question, options in zip(QUESTIONS, TURNS, strict=True):
             messages.append({"role": "user", "content": question})
-            told = {"max_tokens": tokens, "min_tokens": tokens // 2, **options}
+            told = {"max_tokens": TOKENS, "min_tokens": TOKENS // 2, **options}
             told |= {"seed": told["seed"] + seed} if "seed" in told else {}
             if llm.tokenizer.chat_template is None:
                 text = "\n".join(f"{one['role']}: {one['content']}" for one in messages) + "\nassistant:"
@@ -122,7 +123,7 @@ def made(compiler: Compiler, folder: Path) -> dict[str, str]:
 def run(place: Place, args: argparse.Namespace, model: str, dtype: str, seed: int = 0) -> str:
     """The digest of a conversation there, in a process of its own. Raises SystemExit if it fails."""
     words = ["-m", "benchmarks.conversations", "--one", model, "--dtype", dtype, "--threads", str(place.threads)]
-    words += ["--tokens", str(args.tokens), "--draft", args.draft, "--seed", str(seed)]
+    words += ["--draft", args.draft, "--seed", str(seed)]
     quiet = {"OUTRIDER_ISA": place.isa, "OUTRIDER_PACKED": "off", "OUTRIDER_ANSWERS": "off"}
     done = subprocess.run(
         [*place.python, *words], check=False, capture_output=True, text=True, cwd=ROOT,
@@ -135,7 +136,7 @@ def run(place: Place, args: argparse.Namespace, model: str, dtype: str, seed: in
 
 def compare(args: argparse.Namespace) -> int:
     """Run everything; the exit code: 0 if all digests are the noted ones."""
-    noted: dict[str, dict[str, str]] = json.loads(NOTED.read_text()) if NOTED.exists() else {}
+    noted: dict[str, dict[str, str]] = {} if args.write else json.loads(NOTED.read_text())
     chosen = [name for name in MODELS if any(word.lower() in name.lower() for word in args.models)]
     wrong, blind = 0, 0
     with tempfile.TemporaryDirectory() as folder:
@@ -144,10 +145,9 @@ def compare(args: argparse.Namespace) -> int:
                 model, dtypes = MODELS[name]
                 for dtype in (one for one in dtypes if not args.dtypes or one in args.dtypes):
                     found = run(place, args, model, dtype)
-                    key = f"{dtype}, {args.tokens} tokens a turn"
-                    expected = noted.get(name, {}).get(key)
+                    expected = noted.get(name, {}).get(dtype)
                     if expected is None and args.write:
-                        noted.setdefault(name, {})[key] = expected = found
+                        noted.setdefault(name, {})[dtype] = expected = found
                     wrong += found != expected
                     note = "" if found == expected else f"   <- DIFFERS from {expected}"
                     print(f"{found}  {name}, {dtype}: {place.isa}, threads: {place.threads}{note}", flush=True)
@@ -155,8 +155,21 @@ def compare(args: argparse.Namespace) -> int:
         blind = control in noted.get(chosen[0], {}).values()
         print(f"{control}  control with other seeds{'   <- IS NOTED' if blind else ''}")
     if args.write and not wrong:
-        NOTED.write_text(json.dumps(noted, indent=1) + "\n")
+        known = json.loads(NOTED.read_text()) if NOTED.exists() else {}
+        NOTED.write_text(
+            json.dumps({name: (known | noted)[name] for name in MODELS if name in known | noted}, indent=1)
+        )
     return int(bool(wrong) or blind)
+
+
+def table() -> str:
+    """The noted digests as a table of Markdown: their first 8 digits, by model and dtype."""
+    noted: dict[str, dict[str, str]] = json.loads(NOTED.read_text())
+    dtypes = list(dict.fromkeys(dtype for _, each in MODELS.values() for dtype in each))
+    lines = [["model", *(f"`{dtype}`" for dtype in dtypes)], ["---"] * (1 + len(dtypes))]
+    for name, digests in noted.items():
+        lines.append([name, *(digests.get(dtype, "")[:8] for dtype in dtypes)])
+    return "".join(f"| {' | '.join(cells)} |\n".replace("  ", " ") for cells in lines)
 
 
 def main() -> int:
@@ -164,11 +177,11 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", default=["lab", "SmolLM2"], help="words of their names")
     parser.add_argument("--dtypes", nargs="+", help="these alone")
     parser.add_argument("--isa", nargs="+", help="these instruction sets alone")
-    parser.add_argument("--tokens", type=int, default=24, help="of a turn")
     parser.add_argument("--under", help="another Python's command")
     parser.add_argument("--target", default=machine_target(), help="its architecture")
     parser.add_argument("--pythonpath", default="", help="its PYTHONPATH")
-    parser.add_argument("--write", action="store_true", help="note the digests that are not noted")
+    parser.add_argument("--write", action="store_true", help="note digests anew")
+    parser.add_argument("--table", action="store_true", help="print the noted digests as the table of docs/native.md")
     parser.add_argument("--draft", default="ngram")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--dtype", default="auto", help=argparse.SUPPRESS)
@@ -176,7 +189,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one is not None:
-        print(conversation(args.one, args.dtype, args.tokens, args.threads, args.draft, args.seed))
+        print(conversation(args.one, args.dtype, args.threads, args.draft, args.seed))
+        return 0
+    if args.table:
+        print(table(), end="")
         return 0
     return compare(args)
 

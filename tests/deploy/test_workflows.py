@@ -85,7 +85,7 @@ def test_pull_requests_run_checks_and_tests_on_every_python() -> None:
     document = read(GITHUB / "workflows" / "ci.yml")
     assert "pull_request" in document[True]
     made = set(re.findall(r"make ([\w-]+)", commands(GITHUB / "workflows" / "ci.yml")))
-    assert made == {"check", "test-core", "test", "native-digest"}
+    assert made == {"check", "test-core", "test", "native-digest", "conversations"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = [word.rpartition(" ")[2] for word in project["classifiers"] if re.search(r":: 3\.\d+$", word)]
     assert document["jobs"]["core"]["strategy"]["matrix"]["python"] == named

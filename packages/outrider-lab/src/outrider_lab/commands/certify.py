@@ -37,7 +37,7 @@ def certify(
     verifier: Annotated[
         list[str] | None, typer.Option(help="Verifier to test; may be repeated.", show_default="all")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A minute or two with a small model.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="At most a minute with a small model.")] = False,
     full: Annotated[bool, typer.Option("--full", help="More prompts and samples.")] = False,
     max_minutes: Annotated[
         float | None,
