@@ -24,7 +24,7 @@ from outrider_server.http.guards import (
 )
 from outrider_server.models import HoldMiddleware, Models
 from outrider_server.openai import chat, completions, tokens
-from outrider_server.playground import playground
+from outrider_server.playground import pdf, playground
 
 OPENAI = Dialect((chat.router, completions.router, tokens.router, info.router))
 
@@ -40,6 +40,7 @@ def create_app(models: Models, dialects: Sequence[Dialect] | None = None) -> ASG
         app.include_router(router)
     if models.settings.playground:
         app.include_router(playground.router)
+        app.include_router(pdf.router)
     for kind in (ApiError, OutriderError, Exception):
         app.add_exception_handler(kind, handle_error)
     app.add_exception_handler(HTTPException, _no_such_route)

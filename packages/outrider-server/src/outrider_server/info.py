@@ -78,6 +78,7 @@ def _model(service: Service, name: str) -> dict[str, Any]:
         "num_parameters": _num_parameters(llm),
         "has_chat_template": llm.tokenizer.chat_template is not None,
         "takes_tools": takes_tools(llm.tokenizer.chat_template or ""),
+        "sees_images": llm.sees,
         "speculation": {
             "sources": ["none", *llm.drafters],
             "draft": speculation.draft,
