@@ -8,6 +8,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from outrider import __version__
+from outrider.cli.shared.first_words import SMALL
+from outrider.cli.suggest import larger_model
 from outrider.llm import LLM
 from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import num_weights
@@ -76,6 +78,7 @@ def _model(service: Service, name: str) -> dict[str, Any]:
         "implementation": llm.model.implementation,
         "max_model_len": service.max_seq_len,
         "num_parameters": _num_parameters(llm),
+        **_larger_model(llm),
         "has_chat_template": llm.tokenizer.chat_template is not None,
         "takes_tools": takes_tools(llm.tokenizer.chat_template or ""),
         "sees_images": llm.sees,
@@ -93,6 +96,12 @@ def _num_parameters(llm: LLM) -> int | None:
     """None where transformers' own code runs the model: its matrices are not known here."""
     own = llm.model.implementation in ("native", "torch") and isinstance(llm.model.config, ModelConfig)
     return num_weights(llm.model.config) if own else None
+
+
+def _larger_model(llm: LLM) -> dict[str, str]:
+    """Of a small model, a larger one that this machine has room for beside it."""
+    better = larger_model() if (_num_parameters(llm) or SMALL) < SMALL else None
+    return {} if better is None else {"larger_model": better.name}
 
 
 @router.get("/version", responses=_JSON)

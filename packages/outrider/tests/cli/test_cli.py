@@ -17,10 +17,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from outrider import StructuredOutput
+from outrider import LLM, StructuredOutput
 from outrider.cli import main
-from outrider.cli.shared import options
+from outrider.cli.shared import first_words
 from outrider.cli.shared.options import structured
 from outrider.native.processor import num_threads, set_num_threads
 from tests.model_folders import model_folder, other_vocabulary
@@ -341,10 +342,34 @@ def test_a_model_that_is_no_chat_model_says_so_before_its_weights_are_read(
     assert f"{folder} is no chat model (it has no chat template): continue a text with `outrider generate" in said
 
 
-def test_the_built_in_model_is_called_a_toy() -> None:
-    assert "135 million parameters: a toy" in options.TOY
-    assert "outrider chat -m ./my-model.gguf" in options.TOY
-    for file in ("README.md", "examples/demo.py", "docs/quickstart.md"):
+def test_a_small_model_is_called_a_toy_once_to_people_at_a_terminal(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTRIDER_STATE", str(tmp_path))
+    llm, said, terminal = LLM(str(folder)), list[str](), Console(file=io.StringIO(), force_terminal=True)
+    first_words.say_first_words(llm, "a/tiny", said.append)
+    assert said == [], "nobody reads it"
+    monkeypatch.setattr(first_words, "stderr", lambda: terminal)
+    for keep in (False, True, True):
+        first_words.say_first_words(llm, "a/tiny", said.append, keep=keep)
+    first_words.say_first_words(llm, "another", said.append)
+    assert [text.partition(" has ")[0] for text in said] == ["tiny", "tiny", "another"]
+    assert "less than a million parameters: a toy" in said[0]
+    monkeypatch.setattr("outrider.cli.suggest.available_memory", lambda: 8 << 30)
+    assert "room for Qwen/Qwen3-4B (2.5 GB)" in str(first_words.first_words(llm, "tiny"))
+    monkeypatch.setattr("outrider.cli.suggest.available_memory", lambda: 0)
+    assert "room for" not in str(first_words.first_words(llm, "tiny"))
+    monkeypatch.setattr(first_words, "SMALL", 1)
+    assert first_words.first_words(llm, "tiny") is None
+
+
+def test_pages_call_the_built_in_model_a_toy() -> None:
+    for file in (
+        "README.md",
+        "examples/demo.py",
+        "docs/quickstart.md",
+        "packages/outrider/src/outrider/cli/shared/first_words.py",
+    ):
         text = (ROOT / file).read_text()
         assert "toy" in text
         assert "outrider chat -m ./my-model.gguf" in text

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from outrider.cli.models import app
-from outrider.cli.suggest import memory_class, needed_bytes
+from outrider.cli.suggest import larger_model, memory_class, needed_bytes
 from outrider.models.layer_kinds import num_weights
 from outrider.models.native_llama import require_dimensions
 from outrider.native.measure import MachineRates
@@ -70,3 +70,12 @@ def test_suggestions_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [line.split()[0] for line in shown.splitlines()[1:-1]] == fitting[::-1]
     monkeypatch.setattr("outrider.cli.suggest.available_memory", lambda: 0)
     assert "smollm2-135m-instruct" in CliRunner().invoke(app, ["suggest"], catch_exceptions=False).stdout
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "name"),
+    [(1, None), (2, "Llama-3.2-1B-Instruct"), (8, "Qwen3-4B"), (24, "gpt-oss-20b"), (64, "Qwen3-30B-A3B")],
+)
+def test_the_suggested_larger_model_fits_and_answers_quickly(gigabytes: int, name: str | None) -> None:
+    found = larger_model(round(gigabytes * 1e9))
+    assert (None if found is None else found.name.partition("/")[2]) == name

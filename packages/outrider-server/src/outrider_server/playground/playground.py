@@ -28,9 +28,9 @@ HEADERS = {
     "Cache-Control": "no-cache",  # asked again each time, and answered 304 while it is the same
 }
 MODULES = (
-    "answer", "api", "app", "chats", "composer", "connection", "conversation", "dom", "drafts", "legend", "looks",
-    "markdown", "messages", "plots", "prometheus", "race", "request", "settings", "statistics", "store", "tokens",
-    "tools",
+    "answer", "api", "app", "attachments", "chats", "composer", "connection", "conversation", "desk", "dom", "drafts",
+    "files", "keys", "legend", "looks", "markdown", "messages", "plots", "prometheus", "prompts", "race", "request",
+    "search", "settings", "speed", "statistics", "store", "tokens", "tools", "transfer",
 )  # fmt: skip
 JAVASCRIPT, CSS, HTML = "text/javascript; charset=utf-8", "text/css; charset=utf-8", "text/html; charset=utf-8"
 FILES = {

@@ -24,9 +24,10 @@ class Page:
         size: tuple[int, int] = (1280, 800),
         scheme: str = "light",
         before: Callable[[Any], None] = lambda context: None,
+        panel: bool = True,
         **options: Any,
     ) -> None:
-        """``before`` prepares the browser's context before it opens the page."""
+        """``before`` prepares the browser's context before it opens the page. ``panel``: opened, where it has room."""
         viewport = {"width": size[0], "height": size[1]}
         self.context = browser.new_context(viewport=viewport, color_scheme=scheme, **options)
         before(self.context)
@@ -36,6 +37,12 @@ class Page:
         self.page.on("console", lambda message: self._note(message.text) if message.type == "error" else None)
         self.page.on("pageerror", lambda error: self._note(str(error)))
         self.page.goto(url)
+        self.ready()
+        if panel and size[0] > 1200:
+            self.page.locator("#show-panel").click()
+            self.page.locator("#text").focus()
+
+    def ready(self) -> None:
         self.page.get_by_role("status").get_by_text("ready", exact=True).wait_for()
 
     def _note(self, text: str) -> None:

@@ -57,7 +57,7 @@ def test_every_file_is_served_and_every_import_is_a_file(live: Live) -> None:
 
 def test_it_is_small_and_asked_for_once(live: Live) -> None:
     sizes = {path: len(live.client.get(path).content) for path in FILES}
-    assert sum(sizes.values()) < 250_000
+    assert sum(sizes.values()) < 300_000
     tag = live.client.get("/playground/app.js").headers["etag"]
     again = live.client.get("/playground/app.js", headers={"If-None-Match": tag})
     assert (again.status_code, again.content) == (304, b"")

@@ -90,6 +90,7 @@ def answer(
         output = (llm.chat if is_chat else llm.generate)(request, params)
         typer.echo(json.dumps(o.as_json(output, model=model, draft=llm.speculation.draft), ensure_ascii=False))
         return
+    from outrider.cli.shared.first_words import say_first_words
     from outrider.cli.shared.screen import Screen, report
 
     screen = Screen()
@@ -97,6 +98,8 @@ def answer(
         screen.show(step)
     screen.end()
     report(llm.last)
+    if sys.stdout.isatty():
+        say_first_words(llm, model)
 
 
 def _prompt(argument: str | None, option: str | None) -> str:

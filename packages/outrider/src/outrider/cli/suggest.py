@@ -14,10 +14,11 @@ from outrider.native.processor import num_threads
 from outrider.utils.memory import available_memory
 from outrider.weights.hub.popular import MEMORIES, PopularModel, popular_models
 
-__all__ = ["memory_class", "needed_bytes", "suggest", "suggest_lines"]
+__all__ = ["larger_model", "memory_class", "needed_bytes", "suggest", "suggest_lines"]
 
 _CONTEXT = 8192  # tokens that a model shall have room for
 _SHARE = 0.75  # of a machine's memory: the rest is for other programs
+_QUICK = 3e9  # bytes that a token may read: ten a second where memory gives 30 GB/s, as that of a desktop does
 
 
 def needed_bytes(model: PopularModel) -> int:
@@ -37,6 +38,24 @@ def suggest(memory_gb: float | None = None) -> list[dict[str, Any]]:
     room = available_memory() if memory_gb is None else _SHARE * memory_gb * 1e9
     rates = measure_rates(NativeContext(num_threads())) if library() is not None else None
     return [_facts(model, rates) for model in popular_models() if needed_bytes(model) <= room]
+
+
+def larger_model(room: int | None = None) -> PopularModel | None:
+    """The most capable model that ``room`` bytes (None: the free memory) hold well and that answers quickly.
+
+    Capability is the geometric mean of all parameters and those that a token uses, by which mixtures of experts
+    compare with dense models. None: no model of the list fits.
+    """
+    room = available_memory() if room is None else room
+    fitting = [m for m in popular_models() if needed_bytes(m) <= _SHARE * room and _read_bytes(m) <= _QUICK]
+    return max(fitting, key=lambda model: model.billions * _read_bytes(model), default=None)
+
+
+def _read_bytes(model: PopularModel) -> float:
+    """Bytes of the weights that one token reads."""
+    experts = model.config.experts
+    share = 1.0 if experts is None else experts.used / experts.count
+    return sum(size * (share if ".experts." in name else 1.0) for name, size in model.sizes().items())
 
 
 def _facts(model: PopularModel, rates: MachineRates | None) -> dict[str, Any]:

@@ -60,6 +60,10 @@ export async function post(path, body, signal) {
   return (await ask(path, request(body, signal))).json();
 }
 
+export async function postFile(path, file, type) {
+  return (await ask(path, { method: "POST", headers: { "Content-Type": type }, body: file })).json();
+}
+
 function request(body, signal) {
   return { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal };
 }

@@ -1,4 +1,4 @@
-// The list of chats: open, rename, delete.
+// The list of chats: open, rename, delete. A search shows a passage of each.
 
 import { $, button, el } from "/playground/dom.js";
 
@@ -11,7 +11,8 @@ export function showChats(chats, currentId, actions) {
 
 function row(chat, current, actions) {
   const title = chat.title || "New chat";
-  const open = el("button", { type: "button", class: "chat-open", "aria-current": current ? "page" : null }, title);
+  const open = el("button", { type: "button", class: "chat-open", "aria-current": current ? "page" : null }, el("span", {}, title),
+    chat.passage ? el("span", { class: "passage" }, chat.passage) : null);
   open.addEventListener("click", () => actions.open(chat.id));
   const item = el("li", { class: current ? "current" : "" }, open,
     button("✎", () => edit(item, chat, actions), { class: "plain icon", "aria-label": `Rename: ${title}`, title: "Rename" }),

@@ -3,9 +3,10 @@
 import { $, announce, el } from "/playground/dom.js";
 
 export class Composer {
-  // `send(text)` is called when nothing runs; `isBusy()` says whether something does; `stop()` ends it.
-  constructor({ send, stop, isBusy }) {
-    Object.assign(this, { send, stop, isBusy, queue: [] });
+  // `send(text, files)` is called when nothing runs; `isBusy()` says whether something does; `stop()` ends it.
+  // `editLast()`: an arrow up in an empty box.
+  constructor({ send, stop, isBusy, editLast, attachments }) {
+    Object.assign(this, { send, stop, isBusy, editLast, attachments, queue: [] });
     this.field = $("text");
     $("form").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -17,6 +18,7 @@ export class Composer {
     }
     this.field.addEventListener("input", () => this.fit());
     this.field.addEventListener("keydown", (event) => {
+      if (event.key === "ArrowUp" && !this.field.value && this.editLast()) event.preventDefault();
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
       this.submit();
@@ -24,25 +26,29 @@ export class Composer {
   }
 
   submit(given = null) {
+    if (this.attachments.isReading) return;
     const text = (given ?? this.field.value).trim();
-    if (!text) return;
+    if (!text && !this.attachments.files.length) return;
+    const files = this.attachments.take();
     if (given === null) this.field.value = "";
     this.fit();
     if (this.isBusy()) {
-      this.queue.push(text);
+      this.queue.push({ text, files });
       announce(`Queued; ${this.queue.length} waiting`);
       this.show();
     } else {
-      this.send(text);
+      this.send(text, files);
     }
   }
 
   // An answer has ended: send what waits, or give it back to be edited if the answer was stopped or failed.
   next(completed) {
     if (completed && this.queue.length) {
-      this.send(this.queue.shift());
+      const { text, files } = this.queue.shift();
+      this.send(text, files);
     } else if (this.queue.length) {
-      this.field.value = [...this.queue, this.field.value].filter(Boolean).join("\n\n");
+      this.field.value = [...this.queue.map(({ text }) => text), this.field.value].filter(Boolean).join("\n\n");
+      this.attachments.give([...this.queue.flatMap(({ files }) => files), ...this.attachments.files]);
       this.queue = [];
       this.fit();
     }
@@ -58,15 +64,15 @@ export class Composer {
     const busy = this.isBusy();
     $("stop").hidden = !busy;
     $("send").textContent = busy ? "Queue" : "Send";
-    $("queue").replaceChildren(...this.queue.map((text, index) => {
-      const label = `Take back: ${text.slice(0, 60)}`;
-      const drop = el("button", { type: "button", class: "plain icon", "aria-label": label }, "×");
+    $("queue").replaceChildren(...this.queue.map(({ text, files }, index) => {
+      const shown = text || files.map(({ name }) => name).join(", ");
+      const drop = el("button", { type: "button", class: "plain icon", "aria-label": `Take back: ${shown.slice(0, 60)}` }, "×");
       drop.addEventListener("click", () => {
         this.queue.splice(index, 1);
         this.show();
         this.field.focus();
       });
-      return el("li", {}, el("span", {}, text), drop);
+      return el("li", {}, el("span", {}, shown), drop);
     }));
     $("queue").hidden = !this.queue.length;
   }

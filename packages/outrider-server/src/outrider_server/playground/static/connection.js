@@ -15,6 +15,7 @@ export class Connection {
       settings.model = $("model-choice").value;
       keepSettings();
       this.use(this.models.find(({ id }) => id === settings.model));
+      this.load();
     });
     setInterval(() => this.look(), LOOK_EVERY);
   }
@@ -38,6 +39,18 @@ export class Connection {
     this.onReady();
   }
 
+  // A model that was picked is loaded at once, so that what it offers is known before it is asked.
+  async load() {
+    const { id } = this.model;
+    if (!this.model.status || this.model.status.value === "loaded" || this.isBusy()) return;
+    try {
+      await this.prepared(AbortSignal.timeout(600000));
+      if (this.model.id === id && !this.isBusy()) say("ready");
+    } catch (error) {
+      if (this.model.id === id) say(error.message, true);
+    }
+  }
+
   // The chosen model with what it offers. One that is not loaded (anymore) is loaded first, where models come and go.
   async prepared(signal) {
     if (!this.model.status) return this.model;
@@ -46,7 +59,7 @@ export class Connection {
       say(`loading ${this.model.id}`);
       await load(this.model.id, signal);
       this.models = await models();
-      say("writing");
+      if (this.isBusy()) say("writing");
     }
     this.use(this.chosen());
     return this.model;
@@ -71,18 +84,34 @@ export class Connection {
     this.model = model;
     if (model.speculation) setSources(model.speculation.sources);
     offer(model);
-    $("small").textContent = isSmall(model) ? `${model.id} is a small model of ${size(model)} parameters, for trying out: expect mistakes.` : "";
-    $("small").hidden = !isSmall(model);
+    this.showSmall();
     const several = this.models.length > 1;
     $("model").textContent = model.id;
     $("model").hidden = several;
     $("model-choice").hidden = !several;
     $("model-choice").replaceChildren(...this.models.map((each) => new Option(label(each), each.id, false, each.id === model.id)));
   }
+
+  // What a small model is worth, until it has answered once.
+  showSmall() {
+    const { model } = this;
+    $("small").hidden = !isSmall(model) || saidSmall().includes(model.id);
+    if ($("small").hidden) return;
+    const better = model.larger_model ? ` This machine has room for ${model.larger_model}.` : "";
+    $("small").textContent = `${model.id} has ${size(model)} parameters: its answers are often wrong.${better}`;
+  }
+
+  saidSmall() {
+    if (!isSmall(this.model) || saidSmall().includes(this.model.id)) return;
+    settings.saidSmall = [...saidSmall(), this.model.id].join("\n");
+    keepSettings();
+    this.showSmall();
+  }
 }
 
+const saidSmall = () => (typeof settings.saidSmall === "string" ? settings.saidSmall.split("\n") : []);
 const isSmall = ({ num_parameters: count }) => count > 0 && count < 1e9;
-const size = ({ num_parameters: count }) => (count < 1e6 ? "less than a million" : `${Math.round(count / 1e6)} million`);
+const size = ({ num_parameters: count }) => (count < 1e6 ? "less than a million" : `${Math.ceil(count / 1e6)} million`);
 
 const label = ({ id, status }) => (!status || status.value === "loaded" ? id : `${id} (${status.value})`);
 

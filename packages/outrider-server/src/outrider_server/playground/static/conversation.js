@@ -4,6 +4,8 @@
 //          └─ user'─ assistant'          chosen: the child that is shown
 //                 └─ assistant''
 
+import { asText } from "/playground/files.js";
+
 const ROOT = "root";
 
 export const newId = () => Array.from(crypto.getRandomValues(new Uint32Array(2)), (n) => n.toString(36)).join("");
@@ -40,7 +42,7 @@ export function add(chat, parent, fields) {
   chat.nodes[parent].children.push(node.id);
   chat.nodes[parent].chosen = node.id;
   touch(chat);
-  if (!chat.title && node.role === "user") chat.title = node.content.trim().split("\n")[0].slice(0, 60);
+  if (!chat.title && node.role === "user") chat.title = (node.content.trim() || node.files?.[0].name || "").split("\n")[0].slice(0, 60);
   return node;
 }
 
@@ -89,5 +91,11 @@ function asMessage(node) {
   if (node.role === "assistant" && node.calls?.length) {
     return { role: "assistant", content: node.content || null, tool_calls: node.calls };
   }
-  return { role: node.role, content: node.content };
+  return { role: node.role, content: contentOf(node) };
+}
+
+function contentOf({ content, files = [] }) {
+  const text = [...files.filter(({ kind }) => kind === "text").map(asText), content].filter(Boolean).join("\n\n");
+  const images = files.filter(({ kind }) => kind === "image").map(({ url }) => ({ type: "image_url", image_url: { url } }));
+  return images.length ? [...images, ...(text ? [{ type: "text", text }] : [])] : text;
 }

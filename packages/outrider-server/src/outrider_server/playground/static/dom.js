@@ -32,15 +32,17 @@ export function announce(text) {
   $("announcer").textContent = text;
 }
 
-export async function copy(text, origin) {
+// `origin`: the button that asked for it, which says that it is done.
+export async function copy(text, origin = null) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
     copyBySelection(text); // pages that do not come by https have no clipboard
   }
+  announce("Copied");
+  if (!origin) return;
   const before = origin.textContent;
   origin.textContent = "Copied";
-  announce("Copied");
   setTimeout(() => { origin.textContent = before; }, 1200);
 }
 

@@ -5,16 +5,18 @@ import { keepSettings, settings } from "/playground/settings.js";
 
 const THEMES = { system: "as the system", light: "light", dark: "dark" };
 const DRAWERS = { chats: "show-chats", panel: "show-panel" };
+const LIES_OVER = { chats: matchMedia("(max-width: 56rem)"), panel: matchMedia("(max-width: 75rem)") }; // as in style.css
 
 export function setUpLooks({ onColours, onView }) {
   setUpTheme();
   setUpTokens(onColours, onView);
   for (const [id, opener] of Object.entries(DRAWERS)) {
     $(opener).addEventListener("click", () => toggle(id));
-    $(id).querySelector(".close-drawer").addEventListener("click", closeDrawers);
+    $(id).querySelector(".close-drawer").addEventListener("click", () => close(id));
   }
-  document.addEventListener("pointerdown", ({ target }) => { if (!target.closest(".drawer, .drawer-button")) closeDrawers(); });
-  return { closeDrawers };
+  if (settings.panel === true && !LIES_OVER.panel.matches) set("panel", true);
+  document.addEventListener("pointerdown", ({ target }) => { if (!target.closest(".drawer, .drawer-button, dialog")) closeDrawers(); });
+  return { closeDrawers, toggle, focusIn };
 }
 
 function setUpTheme() {
@@ -58,21 +60,32 @@ function remember(name, value) {
 function toggle(id) {
   const opened = !$(id).classList.contains("open");
   closeDrawers();
-  set(id, opened);
-  if (opened) $(id).querySelector(".close-drawer").focus();
+  if (!opened) return close(id);
+  set(id, true);
+  $(id).querySelector(".close-drawer").focus();
+  return null;
+}
+
+function close(id) {
+  if ($(id).contains(document.activeElement)) $(DRAWERS[id]).focus();
+  set(id, false);
+}
+
+// Puts the focus on a part of a drawer, which is opened first where it lies over the page.
+function focusIn(id, part) {
+  if (LIES_OVER[id].matches && !$(id).classList.contains("open")) toggle(id);
+  $(part).focus();
 }
 
 function set(id, opened) {
   $(id).classList.toggle("open", opened);
   $(DRAWERS[id]).setAttribute("aria-expanded", String(opened));
+  if (id === "panel" && !LIES_OVER.panel.matches) remember("panel", opened);
 }
 
-// Whether one was open.
+// Closes those that lie over the page; whether one did.
 function closeDrawers() {
-  const opened = Object.keys(DRAWERS).filter((id) => $(id).classList.contains("open"));
-  for (const id of opened) {
-    if ($(id).contains(document.activeElement)) $(DRAWERS[id]).focus();
-    set(id, false);
-  }
+  const opened = Object.keys(DRAWERS).filter((id) => LIES_OVER[id].matches && $(id).classList.contains("open"));
+  opened.forEach(close);
   return opened.length > 0;
 }

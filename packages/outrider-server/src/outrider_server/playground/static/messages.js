@@ -1,13 +1,16 @@
 // The conversation as it is shown: one view for each message of the current branch, kept while it grows.
 
+import { shownFiles } from "/playground/attachments.js";
 import { siblings } from "/playground/conversation.js";
 import { button, copy, el } from "/playground/dom.js";
 import { forgetMarkdown, showMarkdown } from "/playground/markdown.js";
+import { speedOf } from "/playground/speed.js";
 import { showTokens } from "/playground/tokens.js";
 import { toolCards } from "/playground/tools.js";
 
 export class Messages {
-  // `actions`: edit(node, text), regenerate(node), goOn(node), branch(node), choose(id), toolResult(node, call, text).
+  // `actions`: edit(node, text), regenerate(node, draft), goOn(node), branch(node), choose(id), sources(),
+  // toolResult(node, call, text).
   constructor(log, actions) {
     Object.assign(this, { log, actions, views: new Map() });
   }
@@ -47,10 +50,18 @@ export class Messages {
       view.foot = el("div", { class: "foot" });
       view.root.replaceChildren(view.body, view.foot);
     }
-    if (kind === "bubble") view.body.textContent = node.content;
+    if (kind === "bubble") this.bubble(view, node);
     else if (kind === "tokens") showTokens(view.body, node);
     else this.prose(view, node);
     this.foot(view, node);
+  }
+
+  bubble(view, node) {
+    view.body.textContent = node.content;
+    view.body.hidden = !node.content;
+    if (!node.files?.length || view.files?.isConnected) return;
+    view.files = shownFiles(node.files);
+    view.body.before(view.files);
   }
 
   prose(view, node) {
@@ -78,12 +89,30 @@ export class Messages {
     if (busy && node.id === this.lastId) return [];
     const { actions } = this;
     const made = [...this.versions(node, busy)];
-    if (node.role === "user") made.push(button("Edit", () => this.edit(view, node), { disabled: busy }));
-    if (node.role === "assistant") made.push(button("Regenerate", () => actions.regenerate(node), { disabled: busy }));
+    if (node.role === "assistant") made.push(button("Regenerate", () => actions.regenerate(node), { disabled: busy }), this.others(view, node, busy));
+    if (node.role !== "tool") made.push(button("Edit", () => this.edit(view, node), { disabled: busy }));
     const copied = button("Copy", () => copy(node.content, copied));
     if (node.content) made.push(copied);
     made.push(button("Branch", () => actions.branch(node), { title: "A chat of its own that goes on from here" }));
     return made;
+  }
+
+  // Answers the message again with another source of drafts, or with none.
+  others(view, node, busy) {
+    const id = `sources-${node.id}`;
+    const opener = button("with…", () => {
+      const row = view.foot.querySelector(".sources");
+      opener.setAttribute("aria-expanded", String(!row));
+      if (row) return row.remove();
+      const names = this.actions.sources();
+      const made = names.map(([name, label]) => button(label, () => this.actions.regenerate(node, name)));
+      const group = el("div", { class: "sources", id, role: "group", "aria-label": "Answer again with" }, el("span", { class: "quiet" }, "Answer again with"), ...made);
+      view.foot.append(group);
+      made[0]?.focus();
+      group.scrollIntoView({ block: "nearest" });
+      return null;
+    }, { disabled: busy, "aria-expanded": "false", "aria-label": "Regenerate with another source of drafts", title: "Regenerate with another source of drafts" });
+    return opener;
   }
 
   versions(node, busy) {
@@ -95,8 +124,17 @@ export class Messages {
       el("span", { class: "quiet" }, `${index + 1} of ${all.length}`), to(index + 1, "›", "Later version"))];
   }
 
+  editShown(node) {
+    const view = this.views.get(node.id);
+    if (!view || view.editing) return false;
+    this.edit(view, node);
+    view.root.scrollIntoView({ block: "nearest" });
+    return true;
+  }
+
   edit(view, node) {
-    const field = el("textarea", { "aria-label": "Edit the message", rows: Math.min(10, node.content.split("\n").length + 1) });
+    const own = node.role === "user"; // an answer is changed, and gone on with if asked
+    const field = el("textarea", { "aria-label": own ? "Edit the message" : "Edit the answer", rows: Math.min(14, node.content.split("\n").length + 1) });
     field.value = node.content;
     const close = () => {
       view.editing = false;
@@ -109,27 +147,27 @@ export class Messages {
       if (field.value.trim()) this.actions.edit(node, field.value.trim());
     };
     field.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(); }
+      if (event.key === "Enter" && (own ? !event.shiftKey : event.ctrlKey || event.metaKey) && !event.isComposing) { event.preventDefault(); send(); }
       if (event.key === "Escape") { event.stopPropagation(); close(); }
     });
     view.editing = true;
     view.root.replaceChildren(el("div", { class: "edit" }, field,
-      el("div", { class: "actions" }, button("Send", send, { class: "" }), button("Cancel", close))));
+      el("div", { class: "actions" }, button(own ? "Send" : "Save", send, { class: "" }), button("Cancel", close))));
     field.focus();
   }
 }
 
 // What became of an answer, and what can be done about it.
-function notes(node, { actions, busy, named }) {
+function notes(node, { actions, busy, named, chat }) {
   if (node.role !== "assistant") return [];
   const made = [];
   if (node.status === "waiting") made.push(el("p", { class: "note", role: "status" }, "The server does not answer. The message is sent again when it is back."));
   if (node.status === "failed") made.push(failure(node, actions, busy));
-  const cut = node.status === "stopped" ? "Stopped." : node.finish === "length" ? "This is as long as “Tokens at most” or the server allows." : "";
+  const cut = node.status === "stopped" ? (node.edited ? "Edited." : "Stopped.") : node.finish === "length" ? "This is as long as “Tokens at most” or the server allows." : "";
   if (isFull(node)) made.push(el("p", { class: "note" }, `The context of ${node.context} tokens is full. A new chat, or a branch from an earlier message, has room.`));
   else if (cut) made.push(el("p", { class: "note" }, `${cut} `, again(node, actions, busy)));
   if (node.hint) made.push(el("p", { class: "note" }, node.hint));
-  if (node.timings && node.status === "done") made.push(el("p", { class: "note" }, summary(node) + (named ? ` · ${node.model}` : "")));
+  if (node.timings && node.status === "done") made.push(el("p", { class: "note speed" }, speedOf(chat, node) + (named ? ` · ${node.model}` : "")));
   return made;
 }
 
@@ -144,13 +182,4 @@ function failure(node, actions, busy) {
 
 function again(node, actions, busy) {
   return button(node.content ? "Continue" : "Try again", () => actions.goOn(node), { disabled: busy });
-}
-
-function summary({ timings, metrics, asked }) {
-  const speed = timings.predicted_per_second ? `, ${timings.predicted_per_second.toFixed(0)} tokens/s` : "";
-  const drafted = metrics.num_draft_tokens
-    ? `${metrics.num_accepted_draft_tokens} of ${metrics.num_draft_tokens} draft tokens accepted, ${metrics.mean_acceptance_length.toFixed(2)} tokens per run`
-    : "nothing drafted";
-  const source = asked?.draft ? `draft ${asked.draft}: ` : "";
-  return `${timings.predicted_n} tokens${speed} · ${source}${drafted}`;
 }

@@ -23,6 +23,7 @@ export function request(model, settings, chat, id, { open = false } = {}) {
   if (speculation !== null) common.speculation = speculation;
   const messages = asMessages(chat, id);
   if (!model.has_chat_template) {
+    if (messages.some(({ content }) => typeof content !== "string")) throw new SettingsError("This model has no chat template, and so takes no pictures.");
     const prompt = messages.map((message) => message.content).join("\n") + (open ? "" : "\n");
     return { path: "/v1/completions", body: { max_tokens: model.max_model_len, ...common, prompt } }; // its own default is 16
   }

@@ -15,7 +15,7 @@ const number = (name, label, rest) => ({ name, label, type: "number", ...rest })
 
 // A field that is left empty is not sent: the server's own value holds.
 export const GROUPS = [
-  { title: "Speculation", open: true, fields: [
+  { title: "Speculation", fields: [
     { name: "draft", label: "Draft source", type: "select", value: "auto", options: [] },
     { name: "combination", label: "Combination", type: "text", placeholder: "suffix+recycling", hint: "a,b: the first that has something; a/b: the best so far; a+b: one tree of both" },
     number("spec_length", "Draft length K", { min: 1, max: 64, step: 1, placeholder: "auto" }),
@@ -132,12 +132,17 @@ const unknown = () => ({
   draft: "as served", verifier: "as served", spec_length: "auto",
 });
 
+// What answers may be drafted by: names, and words for them.
+export function sourcesOf(model) {
+  const { sources, draft } = model?.speculation ?? unknown();
+  return [["none", "no drafts"], ["auto", `auto (${draft})`], ...sources.filter((name) => name !== "none").map((name) => [name, name])];
+}
+
 // What a model offers: "auto" is whatever the server was started with.
 export function offer(model) {
-  const { sources, verifiers, draft, verifier, spec_length: length } = model.speculation ?? unknown();
-  const entries = [["auto", `auto (${draft})`], ["none", "none: plain decoding"]];
-  for (const name of sources.filter((source) => source !== "none")) entries.push([name, name]);
-  entries.push(["several", "several…"]);
+  const { verifiers, draft, verifier, spec_length: length } = model.speculation ?? unknown();
+  const [, , ...sources] = sourcesOf(model);
+  const entries = [["auto", `auto (${draft})`], ["none", "none: plain decoding"], ...sources, ["several", "several…"]];
   choose("draft", entries, "auto");
   choose("verifier", [["", `auto (${verifier})`], ...verifiers.map((name) => [name, name])], "");
   shown.get("spec_length").control.placeholder = String(length);

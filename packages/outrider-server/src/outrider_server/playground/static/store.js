@@ -2,6 +2,7 @@
 
 const CHATS = "outrider.chats";
 const SETTINGS = "outrider.settings";
+const PROMPTS = "outrider.prompts";
 const chatKey = (id) => `outrider.chat.${id}`;
 
 const memory = new Map(); // where the browser allows no storage, for as long as the page is open
@@ -46,7 +47,7 @@ export function load(id) {
 }
 
 // Whether what was stored is a chat as conversation.js has it: a tree, so that no walk along it is endless.
-function isTree(chat) {
+export function isTree(chat) {
   const nodes = chat?.nodes;
   if (!nodes?.root || nodes.root.parent !== null || typeof chat.system !== "string") return false;
   return Object.entries(nodes).every(([id, node]) => node?.id === id && typeof node.content === (id === "root" ? "undefined" : "string")
@@ -92,6 +93,10 @@ export function loadSettings() {
   return typeof found === "object" && found !== null ? found : {};
 }
 export const saveSettings = (settings) => write(SETTINGS, settings);
+
+// null: none were ever kept.
+export const loadPrompts = () => read(PROMPTS);
+export const savePrompts = (prompts) => write(PROMPTS, prompts);
 
 // Another tab has changed the list.
 export function onChange(listener) {

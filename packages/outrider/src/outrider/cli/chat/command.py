@@ -74,13 +74,13 @@ def talk(
     if record is not None:
         llm.record(record, logits=True)
     from outrider.cli.chat.session import Session
+    from outrider.cli.shared.first_words import say_first_words
 
     kept = None if no_history or not sys.stdin.isatty() else files.last_path()
     session = Session(llm, params, kept=kept)
     session.begin(opening, system)
     session.note(f"{session.describe()}. /help lists the commands.")
-    if model == o.DEFAULT_MODEL:
-        session.note(o.TOY)
+    say_first_words(llm, model, session.note, keep=not no_history)
     converse(session, make_prompt(session, history=kept is not None))
 
 

@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
-TOY = (
-    "This built-in model has 135 million parameters: a toy to try the engine with, whose answers are often wrong. "
-    "Bring a better one: outrider chat -m ./my-model.gguf"
-)
-"""A note on the quality of ``DEFAULT_MODEL``."""
-
 SAMPLING = SamplingParams()
 ENGINE = EngineConfig(model=DEFAULT_MODEL)
 
