@@ -173,16 +173,23 @@ def on_a_terminal(*args: str) -> str:
     return written.getvalue().decode()
 
 
-def test_colours_on_a_terminal_only_and_not_with_no_color(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colours_on_a_terminal_only_and_not_with_no_color(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTRIDER_STATE", str(tmp_path))
     command = ("generate", "-m", str(folder), "-p", "hello", "-n", "12", "--ignore-eos", "--draft-model", str(folder))
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[32m" in on_a_terminal(*command)
-    assert "\x1b[32m" not in run(*command).stdout
+    coloured, piped = on_a_terminal(*command), run(*command)
+    assert "\x1b[32m" in coloured
+    assert "\x1b[32m" not in piped.stdout
+    assert "a toy to try" in coloured.replace("\r\n", " ")
+    assert "a toy to try" not in piped.stdout + piped.stderr
     monkeypatch.setenv("NO_COLOR", "1")
     plain = on_a_terminal(*command)
     assert "\x1b[32m" not in plain
     assert "12 tokens in" in plain
+    assert "a toy to try" not in plain.replace("\r\n", " "), "it is said once"
 
 
 @pytest.mark.parametrize(

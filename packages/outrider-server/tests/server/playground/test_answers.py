@@ -200,4 +200,4 @@ def test_an_answer_may_fill_the_context(page: Page, llm: LLM) -> None:
 
 def test_a_default_is_not_kept_as_if_it_were_chosen(page: Page) -> None:
     page.set("top_k", "7")
-    assert json.loads(page.evaluate("localStorage['outrider.settings']")) == {"top_k": "7"}
+    assert json.loads(page.evaluate("localStorage['outrider.settings']")) == {"top_k": "7", "panel": True}

@@ -59,14 +59,14 @@ def test_chats_are_kept_named_and_deleted(page: Page) -> None:
 def test_an_edit_and_a_new_answer_are_versions(page: Page) -> None:
     page.set("temperature", "1")
     first = page.ask(tokens=12)
-    page.get_by_role("button", name="Regenerate").click()
+    page.get_by_role("button", name="Regenerate", exact=True).click()
     page.locator(".message.assistant .versions", has_text="2 of 2").wait_for()
     page.idle()
     second = page.answer()
     assert second != first
     page.get_by_role("button", name="Earlier version").click()
     assert page.answer() == first
-    page.get_by_role("button", name="Edit", exact=True).click()
+    page.locator(".message.user").get_by_role("button", name="Edit", exact=True).click()
     page.get_by_label("Edit the message").fill("hello of 12 34")
     page.get_by_label("Edit the message").press("Enter")
     page.locator(".message.user .versions", has_text="2 of 2").wait_for()

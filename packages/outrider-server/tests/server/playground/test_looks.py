@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -83,16 +85,29 @@ def test_what_is_touched_is_as_large_as_a_thumb(browser: Any, served: Live) -> N
 
 
 def test_a_small_model_is_said_to_be_one(page: Page, llm: LLM) -> None:
-    assert page.locator("#small").inner_text().startswith("tiny is a small model of less than a million parameters")
-    page.route("**/v1/models", lambda route: route.fulfill(json=_models(route, num_parameters=7_000_000_000)))
+    said = page.locator("#small")
+    assert said.inner_text().startswith("tiny has less than a million parameters: its answers are often wrong.")
+    answers = ({"larger_model": "org/Larger"}, {"num_parameters": 7_000_000_000})
+    for fields in answers:
+        page.route("**/v1/models", partial(_answer, fields=fields))
+        page.reload()
+        page.ready()
+        assert said.is_visible() == (fields is answers[0])
+        assert said.is_hidden() or said.inner_text().endswith("This machine has room for org/Larger.")
+    page.unroute("**/v1/models")
     page.reload()
-    page.get_by_role("status").get_by_text("ready", exact=True).wait_for()
-    assert page.locator("#small").is_hidden()
+    page.ready()
+    page.ask("hello", 4)
+    page.reload()
+    page.ready()
+    page.locator("#new-chat").click()
+    assert page.locator("#welcome").is_visible()
+    assert said.is_hidden(), "it is said once"
 
 
-def _models(route: Any, **fields: Any) -> Any:
+def _answer(route: Any, *, fields: Mapping[str, Any]) -> None:
     told = route.fetch().json()
-    return {"data": [entry | fields for entry in told["data"]]}
+    route.fulfill(json={"data": [entry | fields for entry in told["data"]]})
 
 
 def test_the_number_of_parameters_is_that_of_the_weights(served: Live, llm: LLM) -> None:

@@ -111,7 +111,7 @@ export class Messages {
       made[0]?.focus();
       group.scrollIntoView({ block: "nearest" });
       return null;
-    }, { disabled: busy, "aria-expanded": "false", "aria-label": "Regenerate with another source of drafts", title: "Regenerate with another source of drafts" });
+    }, { disabled: busy, "aria-expanded": "false", "aria-label": "with another source of drafts", title: "Regenerate with another source of drafts" });
     return opener;
   }
 
