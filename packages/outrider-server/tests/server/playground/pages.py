@@ -62,6 +62,7 @@ class Page:
 
     def set(self, name: str, value: str) -> None:
         """Give a setting its value; a box is "on" or "off"."""
+        self.page.evaluate("document.querySelector('#panel').classList.add('open')")
         self.page.evaluate("for (const each of document.querySelectorAll('#settings, .group')) each.open = true")
         field = self.page.locator(f"#set-{name}")
         if field.evaluate("field => field.tagName") == "SELECT":

@@ -51,8 +51,13 @@ export function isTree(chat) {
   const nodes = chat?.nodes;
   if (!nodes?.root || nodes.root.parent !== null || typeof chat.system !== "string") return false;
   return Object.entries(nodes).every(([id, node]) => node?.id === id && typeof node.content === (id === "root" ? "undefined" : "string")
-    && Array.isArray(node.children) && node.children.every((child) => nodes[child]?.parent === id)
+    && areFiles(node.files ?? []) && Array.isArray(node.children) && node.children.every((child) => nodes[child]?.parent === id)
     && (node.chosen === null || node.children.includes(node.chosen)) && (id === "root" || Object.hasOwn(nodes, node.parent)));
+}
+
+function areFiles(files) {
+  return Array.isArray(files) && files.every((file) => typeof file?.name === "string" && (file.kind === "image" ? typeof file.url === "string"
+    : file.kind === "text" && typeof file.text === "string" && typeof (file.note ?? "") === "string"));
 }
 
 // Where there is no room, the tokens and drafts of old answers go first; false if even that does not help.

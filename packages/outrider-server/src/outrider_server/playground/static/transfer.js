@@ -42,12 +42,13 @@ export function read(text) {
   }
   const entries = Array.isArray(found?.chats) ? found.chats : [found];
   const chats = entries.map(chatOf).filter(Boolean);
+  chats.forEach((chat, place) => { chat.updated = Date.now() - place; }); // the list keeps their order
   if (!chats.length) throw new Error("The file holds no chat: choose one that was exported here, or a list of messages.");
   return chats;
 }
 
 function chatOf(entry) {
-  if (isTree(entry?.tree)) return { ...entry.tree, id: newId(), title: titleOf(entry.tree), updated: Date.now() };
+  if (isTree(entry?.tree)) return { ...entry.tree, id: newId(), title: titleOf(entry.tree) };
   const messages = Array.isArray(entry) ? entry : entry?.messages;
   if (!Array.isArray(messages) || !messages.length) return null;
   const chat = newChat();
