@@ -20,7 +20,7 @@ import pytest
 from rich.console import Console
 
 from outrider import LLM, StructuredOutput
-from outrider.cli import main
+from outrider.cli import main, suggest
 from outrider.cli.shared import first_words
 from outrider.cli.shared.options import structured
 from outrider.native.processor import num_threads, set_num_threads
@@ -363,7 +363,9 @@ def test_a_small_model_is_called_a_toy_once_to_people_at_a_terminal(
     assert [text.partition(" has ")[0] for text in said] == ["tiny", "tiny", "another"]
     assert "less than a million parameters: a toy" in said[0]
     monkeypatch.setattr("outrider.cli.suggest.available_memory", lambda: 8 << 30)
-    assert "room for Qwen/Qwen3-4B (2.5 GB)" in str(first_words.first_words(llm, "tiny"))
+    better = suggest.larger_model()
+    assert better is not None
+    assert f"room for {better.name} (" in str(first_words.first_words(llm, "tiny"))
     monkeypatch.setattr("outrider.cli.suggest.available_memory", lambda: 0)
     assert "room for" not in str(first_words.first_words(llm, "tiny"))
     monkeypatch.setattr(first_words, "SMALL", 1)
