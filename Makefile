@@ -11,7 +11,7 @@ empty :=
 # The sources and the tests of all packages: the tests form one namespace, ``tests``.
 TESTS := $(subst $(empty) $(empty),:,$(wildcard packages/*/src packages/*))
 
-.PHONY: demo help test test-core lock test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheel-check native-digest conversations fuzz-native attack-native race-native fuzz-requests fuzz-tools fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
+.PHONY: demo help test test-core lock test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheel-check native-digest conversations fuzz-native attack-native race-native clients fuzz-requests fuzz-tools fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -136,6 +136,9 @@ race-native: $(READY)  ## several contexts of the native library at once, under 
 
 fuzz-requests: $(READY)  ## 5,000 random requests, each compared with plain decoding (ARGS="--count 500 --seed 7")
 	PYTHONPATH=$(TESTS) $(BIN)/python -m tests.engine.fuzz_requests $(ARGS)
+
+clients: $(READY)  ## install clients from PyPI and npm, each alone, and run their recipes against a server (ARGS="--only openai,codex")
+	PYTHONPATH=$(TESTS) $(BIN)/python -m tests.clients $(ARGS)
 
 fuzz-tools: $(READY)  ## 1,000 requests for tool calls in every notation, with every source of drafts (ARGS="--calls 100")
 	PYTHONPATH=$(TESTS) $(BIN)/python -m tests.analysis.certify.tool_traffic $(ARGS)

@@ -163,7 +163,9 @@ class Service:
         """Raises ApiError 400 for a text that cannot fit into the context, however it is tokenized."""
         if len(text) > self.max_characters:
             tokens = f"no more than {self.max_characters} fit into the {self.max_seq_len} tokens of the context"
-            raise invalid(f"{param} has {len(text)} characters, and {tokens}: shorten it", param)
+            raise invalid(
+                f"{param} has {len(text)} characters, and {tokens}: shorten it", param, "context_length_exceeded"
+            )
 
     @property
     def max_characters(self) -> int:

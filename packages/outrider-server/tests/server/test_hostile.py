@@ -155,11 +155,6 @@ CHATS: dict[str, tuple[dict[str, Any], int, str | None]] = {
         400,
         "chat_template_kwargs.messages",
     ),
-    "tools for a template without": (
-        {"tools": [{"type": "function", "function": {"name": "f"}}]},
-        400,
-        "tools",
-    ),
     "a tool with a bad name": (
         {"tools": [{"type": "function", "function": {"name": "rm -rf /"}}]},
         400,

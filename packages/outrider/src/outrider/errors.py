@@ -27,13 +27,16 @@ class OutriderError(Exception):
 
 
 class InvalidRequestError(OutriderError, ValueError):
-    """A request asks for something impossible. ``param`` names the field at fault, if there is one."""
+    """A request asks for something impossible.
+
+    ``param`` names the field at fault, if there is one; ``code`` is OpenAI's name of the error, if it has one.
+    """
 
     exit_code = 2
 
-    def __init__(self, message: str, *, param: str | None = None) -> None:
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        self.param = param
+        self.param, self.code = param, code
 
 
 class ConfigError(OutriderError, ValueError):

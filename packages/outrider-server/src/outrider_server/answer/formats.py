@@ -14,6 +14,7 @@ __all__ = [
     "HEADER_TOKENS",
     "PLAIN",
     "THINKING",
+    "TOLD",
     "TOOL_FORMATS",
     "WRAPPERS",
     "AnswerFormat",
@@ -110,6 +111,8 @@ TOOL_FORMATS = (
 )  # fmt: skip
 BARE = ToolFormat(None, bare=True)
 """Llama 3.2, and calls that a grammar forces."""
+TOLD = ToolFormat("<tool_call>", "</tool_call>", bare=True)
+"""Of templates that know no tools: ``answer.telling`` asks for Hermes's."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,8 @@ class AnswerFormat:
         template = tokenizer.chat_template or ""
         if is_harmony(template):
             return cls._of_harmony(tokenizer)
-        tools = next((form for form in TOOL_FORMATS if form.is_of(template, tokenizer)), BARE)
+        usual = BARE if "tools" in template else TOLD
+        tools = next((form for form in TOOL_FORMATS if form.is_of(template, tokenizer)), usual)
         thinking = next((form for form in THINKING if form.closing in template), None)
         wrapper = next((pair for pair in WRAPPERS if thinking and all(text in template for text in pair)), None)
         tokens: tuple[str, ...] = (thinking.token or thinking.opening, thinking.closing) if thinking else ()

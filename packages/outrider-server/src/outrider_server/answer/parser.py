@@ -11,7 +11,7 @@ from outrider_server.answer.parsed import ParsedCall
 from outrider_server.answer.thinking import ThinkingSplitter, Unwrapper, held_back
 from outrider_server.answer.tool_calls import may_be_calls, parse_calls
 
-__all__ = ["Answer", "AnswerParser", "AnswerPart"]
+__all__ = ["Answer", "AnswerParser", "AnswerPart", "UpToFirstCall"]
 
 
 @dataclass(frozen=True)
@@ -164,3 +164,17 @@ class AnswerParser:
         if text:
             self._shown = True
             parts.append(AnswerPart("text", text))
+
+
+class UpToFirstCall:
+    """A parser's parts up to the first call (``parallel_tool_calls: false``); the model may have written more."""
+
+    def __init__(self, parser: AnswerParser) -> None:
+        self._parser, self._called = parser, False
+
+    def push(self, text: str, *, end: bool = False) -> list[AnswerPart]:
+        """The parts that are now certain; with ``end``, all remaining parts."""
+        parts = [] if self._called else self._parser.push(text, end=end)
+        first = next((place for place, part in enumerate(parts) if part.call is not None), None)
+        self._called |= first is not None
+        return parts if first is None else parts[: first + 1]

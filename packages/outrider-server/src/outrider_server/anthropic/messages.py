@@ -19,7 +19,7 @@ from outrider_server.anthropic.schema import (
     MessagesRequest,
     MessagesResponse,
 )
-from outrider_server.anthropic.translation import chat_request
+from outrider_server.anthropic.translation import NO_THREADS, chat_request
 from outrider_server.dialect import Dialect
 from outrider_server.generation import new_id, respond
 from outrider_server.http.context import tenant_of
@@ -48,7 +48,9 @@ _KINDS = {
 def anthropic_error(error: ApiError) -> dict[str, Any]:
     """``{"type": "error", "error": {"type", "message"}}``. The message names the field at fault."""
     kind = _KINDS.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": error.short_message}}
+    known = "prompt is too long: " if error.code == "context_length_exceeded" else ""  # agents then shorten it
+    details = {"details": {"error_code": NO_THREADS, "unsupported": ["thread"]}} if error.code == NO_THREADS else {}
+    return {"type": "error", "error": {"type": kind, "message": known + error.short_message} | details}
 
 
 EVENTS = StreamFormat(named=True, failure=anthropic_error)

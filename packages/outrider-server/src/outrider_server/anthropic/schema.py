@@ -80,6 +80,17 @@ class OutputConfig(StrictModel):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
 
 
+class ContextEdit(StrictModel):
+    """Thinking of earlier turns: chat templates say which of it a model sees. Nothing else is cleared here."""
+
+    type: Literal["clear_thinking_20251015"]
+    keep: Any = None
+
+
+class ContextManagement(StrictModel):
+    edits: List[ContextEdit] | None = Field(None, max_length=16)
+
+
 class PromptRequest(StrictModel):
     """The fields that make up a prompt."""
 
@@ -91,6 +102,7 @@ class PromptRequest(StrictModel):
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     cache_control: dict[str, Any] | None = None
+    context_management: ContextManagement | None = Field(None, description="Without influence: clears no more.")
 
 
 class MessagesRequest(PromptRequest, GenerationRequest):
@@ -103,6 +115,8 @@ class MessagesRequest(PromptRequest, GenerationRequest):
     top_p: float | None = Field(None, gt=0, le=1)
     min_p: float | None = Field(None, ge=0, le=1)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+
+    thread: Any = Field(None, description="Refused, as nothing is kept; Anthropic's clients then send whole messages.")
 
     # Known to Anthropic's clients, and without influence on the output.
     metadata: dict[str, Any] | None = None

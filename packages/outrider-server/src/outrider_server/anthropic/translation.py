@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from outrider_server.answer.switches import thinking_switch
+from outrider_server.answer.switches import effort_variables, thinking_switch
 from outrider_server.anthropic.schema import (
     AnthropicMessage,
     AnthropicTool,
@@ -15,10 +15,12 @@ from outrider_server.anthropic.schema import (
     PromptRequest,
     TextBlock,
 )
-from outrider_server.http.errors import invalid
+from outrider_server.http.errors import ApiError, invalid
 from outrider_server.openai.schema import chat
 from outrider_server.openai.schema.base import GenerationRequest
 
+NO_THREADS = "thread_unsupported_request"
+"""The code upon which Anthropic's clients go on without a thread."""
 _SAME_NAME = ("temperature", "top_p", "top_k", "min_p", "seed", "stream", "max_tokens")
 
 
@@ -28,12 +30,16 @@ def chat_request(body: PromptRequest, template: str) -> chat.ChatRequest:
     given: dict[str, Any] = {name: getattr(body, name, None) for name in GenerationRequest.model_fields}
     given |= {"messages": messages, "tools": _tools(body.tools), "tool_choice": _tool_choice(body)}
     given["chat_template_kwargs"] = _thinking(body, template)
+    if body.tool_choice is not None and body.tool_choice.disable_parallel_tool_use:
+        given["parallel_tool_calls"] = False
     config = body.output_config
     if config is not None and config.format is not None:
         given["json_schema"] = config.format.json_schema_
     if config is not None and config.effort is not None:
-        given["reasoning_effort"] = {"max": "xhigh"}.get(config.effort, config.effort)
+        given["reasoning_effort"] = _effort({"max": "xhigh"}.get(config.effort, config.effort), template)
     if isinstance(body, MessagesRequest):
+        if body.thread is not None:
+            raise invalid("thread is not supported, as nothing is kept: send the messages", "thread", NO_THREADS)
         given |= {name: getattr(body, name) for name in _SAME_NAME}
         given["stop"] = body.stop_sequences
     if body.messages[-1].role == "assistant":
@@ -42,8 +48,19 @@ def chat_request(body: PromptRequest, template: str) -> chat.ChatRequest:
 
 
 def _system(given: str | Sequence[TextBlock] | None) -> Iterator[chat.Message]:
+    if isinstance(given, list):  # what Claude Code tells Anthropic of itself differs from call to call
+        given = [block for block in given if not (block.text or "").startswith("x-anthropic-billing-header:")]
     if given:
         yield chat.Message.model_construct(role="system", content=_text(given, "system"))
+
+
+def _effort(wanted: str, template: str) -> str | None:
+    """The effort where the model can be told of it: it is a hint, and agents send one to every model."""
+    try:
+        effort_variables(template, wanted)
+    except ApiError:
+        return None
+    return wanted
 
 
 def _message(message: AnthropicMessage, place: int) -> Iterator[chat.Message]:
@@ -137,9 +154,6 @@ def _tool_choice(body: PromptRequest) -> Any:
     choice = body.tool_choice
     if choice is None:
         return None
-    if choice.disable_parallel_tool_use and choice.type == "auto":
-        message = "tool_choice.disable_parallel_tool_use=true is not supported with auto: leave it out"
-        raise invalid(message, "tool_choice", "unsupported")
     if choice.type != "tool":
         return {"any": "required", "auto": "auto" if body.tools else None, "none": "none"}[choice.type]
     if choice.name is None:

@@ -100,7 +100,7 @@ def as_api_error(error: BaseException) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, InvalidRequestError):
-        return invalid(str(error), error.param)
+        return invalid(str(error), error.param, error.code)
     if isinstance(error, ConfigError):  # of a request's own speculation, which chose among the loaded sources
         return invalid(str(error), "speculation")
     if isinstance(error, EngineDeadError):

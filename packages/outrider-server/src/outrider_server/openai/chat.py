@@ -10,10 +10,12 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from outrider.config.structured import StructuredOutput
+from outrider.errors import InvalidRequestError
 from outrider.tokenizer.chat_template import Rendered
 from outrider_server import executors
 from outrider_server.answer.formats import PLAIN, AnswerFormat, is_harmony
 from outrider_server.answer.switches import effort_variables, own_id, takes_tools
+from outrider_server.answer.telling import move_system_messages, tell_tools
 from outrider_server.answer.writing import write_calls
 from outrider_server.generation import Generation, Prompt, respond
 from outrider_server.http.body_limits import check_texts
@@ -104,8 +106,6 @@ def check_fields(service: Service, body: ChatRequest) -> bool:
     if None not in (body.max_tokens, body.max_completion_tokens) and body.max_tokens != body.max_completion_tokens:
         raise invalid("max_tokens and max_completion_tokens differ: give one", "max_tokens")
     options.check_stream_options(body)
-    if body.parallel_tool_calls is False and body.tools:
-        raise invalid("parallel_tool_calls=false is not supported: leave it out", "parallel_tool_calls", "unsupported")
     choice = body.tool_choice
     if choice in (None, "auto", "none"):
         if choice == "auto" and not body.tools:
@@ -164,6 +164,9 @@ def render_messages(service: Service, body: Any, images: list[bytes] | None = No
         check_texts(texts, "the arguments of tool_calls", service.max_seq_len)
     template = service.tokenizer.chat_template or ""
     messages = plain_messages(body.messages, template, images if service.engine.llm.sees else None)
+    told = [tool.model_dump(exclude_none=True) for tool in body.tools or ()] if tools else []
+    if told and not takes_tools(template):
+        messages = tell_tools(messages, told, template)
     if "tool_calls" not in template and any(message.get("tool_calls") for message in messages):
         write_calls(messages, service.answer_format.tools)
     opened = body.add_generation_prompt is not False
@@ -174,14 +177,20 @@ def render_messages(service: Service, body: Any, images: list[bytes] | None = No
         if messages[-1]["role"] != "assistant" or not last or not isinstance(last, str):
             raise invalid("continue_final_message needs an assistant message at the end", "messages")
         opened = False
-    rendered = service.tokenizer.template.render(
-        messages,
-        add_generation_prompt=opened,
-        variables=_variables(template, body, tools),
-        limit=service.max_characters,
-        read_arguments=True,
-    )
+    rendered = _rendered(service, messages, add_generation_prompt=opened, variables=_variables(template, body, told))
     return _open_ended(rendered, messages[-1]["content"].strip()) if body.continue_final_message else rendered
+
+
+def _rendered(service: Service, messages: list[dict[str, Any]], **options: Any) -> Rendered:
+    """The conversation as the template writes it; where it refuses system messages after the first, without these."""
+    render, options = service.tokenizer.template.render, options | {"limit": service.max_characters}
+    try:
+        return render(messages, **options, read_arguments=True)
+    except InvalidRequestError:
+        moved = move_system_messages(messages)
+        if moved is None:
+            raise
+        return render(moved, **options, read_arguments=True)
 
 
 def _open_ended(rendered: Rendered, last: str) -> Rendered:
@@ -192,7 +201,7 @@ def _open_ended(rendered: Rendered, last: str) -> Rendered:
     return rendered.until(end + len(last))
 
 
-def _variables(template: str, body: Any, tools: bool) -> dict[str, Any]:
+def _variables(template: str, body: Any, told: Sequence[dict[str, Any]]) -> dict[str, Any]:
     given = dict(body.chat_template_kwargs or {})
     for name in given:
         if name in RESERVED or name.endswith("_token"):
@@ -200,11 +209,7 @@ def _variables(template: str, body: Any, tools: bool) -> dict[str, Any]:
     effort = getattr(body, "reasoning_effort", None)
     if effort is not None:
         given = effort_variables(template, effort) | given
-    if body.tools and tools:
-        if not takes_tools(template):
-            raise invalid("this model's chat template knows no tools: use another model", "tools", "unsupported")
-        given["tools"] = [tool.model_dump(exclude_none=True) for tool in body.tools]
-    return given
+    return given | ({"tools": told} if told else {})
 
 
 def shows_image(message: Message) -> bool:

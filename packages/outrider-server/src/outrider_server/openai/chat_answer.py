@@ -11,7 +11,7 @@ from outrider.engine.request import StepOutput
 from outrider_server.answer.formats import BARE, HEADER_TOKENS, AnswerFormat
 from outrider_server.answer.harmony import HarmonyParser
 from outrider_server.answer.parsed import argument_schemas
-from outrider_server.answer.parser import AnswerParser, AnswerPart
+from outrider_server.answer.parser import AnswerParser, AnswerPart, UpToFirstCall
 from outrider_server.generation import Generation, new_id
 from outrider_server.http.stream import Chunk
 from outrider_server.openai.logprobs import chat_logprobs, token_fields
@@ -58,8 +58,12 @@ class ChatRun:
         """The parts of the first sequence, which has ended."""
         return self.parser().push("".join(step.text for step in self.generation.steps[0]), end=True)
 
-    def parser(self, index: int = 0) -> AnswerParser:
+    def parser(self, index: int = 0) -> AnswerParser | UpToFirstCall:
         """A parser for one sequence's text."""
+        parser = self._parser(index)
+        return UpToFirstCall(parser) if self.body.parallel_tool_calls is False else parser
+
+    def _parser(self, index: int) -> AnswerParser:
         tokenizer, form, tools = self.service.tokenizer, self.form, None
         prompt = self.generation.requests[index].prompt
         forced = self.body.tool_choice not in (None, "auto", "none")  # then it is bare JSON
@@ -80,7 +84,7 @@ class ChatRun:
 class _ChoiceState:
     """The state of one choice's answer."""
 
-    parser: AnswerParser
+    parser: AnswerParser | UpToFirstCall
     opened: bool = False  # its first chunk, with the role, is out
     calls: int = 0
 

@@ -27,7 +27,7 @@ from outrider_server.openai.chat_answer import ChatRun
 from outrider_server.openai.logprobs import chat_logprobs
 from outrider_server.responses.items import OutputItems
 from outrider_server.responses.schema import ResponsesRequest, ResponsesResponse
-from outrider_server.responses.translation import chat_request
+from outrider_server.responses.translation import chat_request, namespaces
 
 router = APIRouter()
 
@@ -61,9 +61,11 @@ class ResponsesBuilder(ChatRun):
     """Writes a response, whole (``full``) or as events (``chunks``)."""
 
     asked: ResponsesRequest = field(kw_only=True)
-    items: OutputItems = field(default_factory=OutputItems)
     _count: int = 0
     _logprobs: list[Any] = field(default_factory=list)  # of tokens whose text has not been shown
+
+    def __post_init__(self) -> None:
+        self.items = OutputItems(namespaces(self.asked))
 
     def full(self) -> dict[str, Any]:
         for _ in self._events(self.whole(), self.generation.steps[0], end=True):
@@ -142,7 +144,7 @@ class ResponsesBuilder(ChatRun):
             "max_output_tokens": body.max_output_tokens,
             "model": generation.model,
             "output": [],
-            "parallel_tool_calls": True,
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
             "previous_response_id": None,
             "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
             "seed": generation.requests[0].seed,

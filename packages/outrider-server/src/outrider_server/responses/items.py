@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from outrider_server.answer.parsed import ParsedCall
@@ -17,7 +17,9 @@ _NAMES = {"thinking": "response.reasoning_text", "text": "response.output_text"}
 class OutputItems:
     """Items so far, of which the last may be open: ``item`` is closed where the kind of part changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespaces: Mapping[str, tuple[str, str]]) -> None:
+        """``namespaces``: (name, namespace) of functions that have one, by the names that the model writes."""
+        self._namespaces = namespaces
         self.items: list[dict[str, Any]] = []
         self._kind = ""  # of the open item
 
@@ -65,14 +67,17 @@ class OutputItems:
         yield {"type": "response.content_part.added", **self._place(), "part": dict(part)}
 
     def _call(self, call: ParsedCall) -> Iterator[Event]:
-        item = {"id": new_id("fc"), "type": "function_call", "call_id": call.id or new_id("call"), "name": call.name}
+        name, namespace = self._namespaces.get(call.name, (call.name, None))
+        item = {"id": new_id("fc"), "type": "function_call", "call_id": call.id or new_id("call"), "name": name}
+        if namespace is not None:
+            item["namespace"] = namespace
         index = len(self.items)
         self.items.append(item | {"arguments": call.arguments, "status": "completed"})
         opened = item | {"arguments": "", "status": "in_progress"}
         yield {"type": "response.output_item.added", "output_index": index, "item": opened}
         place = {"item_id": item["id"], "output_index": index}
         yield {"type": "response.function_call_arguments.delta", **place, "delta": call.arguments}
-        done = {"name": call.name, "arguments": call.arguments}
+        done = {"name": name, "arguments": call.arguments}
         yield {"type": "response.function_call_arguments.done", **place} | done
         yield {"type": "response.output_item.done", "output_index": index, "item": self.items[-1]}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from outrider_server.openai.schema.base import GenerationRequest, SpeculationMetrics, Text, Timings
 from outrider_server.openai.schema.chat import Effort
@@ -42,6 +42,7 @@ class InputItem(StrictModel):
     phase: Literal["commentary", "final_answer"] | None = None
     call_id: Name | None = None
     name: Name | None = None
+    namespace: Name | None = None
     arguments: Text | None = None
     output: Annotated[Text | List[ResponsesPart] | None, at_most(1024)] = None
     summary: List[ResponsesPart] | None = Field(None, max_length=64)
@@ -56,6 +57,15 @@ class FunctionTool(StrictModel):
     description: Text | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+    defer_loading: OnlyFalse | None = None
+
+
+class ResponsesTool(FunctionTool):
+    """A function, or a namespace of several. Tools that OpenAI runs have fields of their own, which are not read."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    tools: List[FunctionTool] | None = Field(None, max_length=128, description="Of a namespace.")
 
 
 class NamedFunction(StrictModel):
@@ -78,7 +88,7 @@ class TextOptions(StrictModel):
 
 class Reasoning(StrictModel):
     effort: Effort | None = None
-    summary: None = None
+    summary: Literal["auto"] | None = Field(None, description="There are none: thinking comes as it is.")
 
 
 class ResponseStreamOptions(StrictModel):
@@ -98,7 +108,7 @@ class ResponsesRequest(GenerationRequest):
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
     top_logprobs: int | None = Field(None, ge=0, le=20, description="Needs include: message.output_text.logprobs.")
     text: TextOptions | None = None
-    tools: List[FunctionTool] | None = Field(None, max_length=128)
+    tools: List[ResponsesTool] | None = Field(None, max_length=128)
     tool_choice: Literal["none", "auto", "required"] | NamedFunction | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
@@ -119,6 +129,7 @@ class ResponsesRequest(GenerationRequest):
     # Known to OpenAI's clients, and without influence on the output.
     user: str | None = Field(None, max_length=1024)
     metadata: dict[str, Any] | None = None
+    client_metadata: dict[str, Any] | None = None
     service_tier: str | None = Field(None, max_length=64)
     safety_identifier: str | None = Field(None, max_length=1024)
     prompt_cache_key: str | None = Field(None, max_length=1024)

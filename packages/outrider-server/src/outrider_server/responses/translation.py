@@ -8,7 +8,14 @@ from typing import Any
 from outrider_server.http.errors import invalid
 from outrider_server.openai.schema import chat
 from outrider_server.openai.schema.base import GenerationRequest, StreamOptions
-from outrider_server.responses.schema import FunctionTool, InputItem, NamedFunction, ResponsesPart, ResponsesRequest
+from outrider_server.responses.schema import (
+    FunctionTool,
+    InputItem,
+    NamedFunction,
+    ResponsesPart,
+    ResponsesRequest,
+    ResponsesTool,
+)
 
 LOGPROBS = "message.output_text.logprobs"
 _SAME_NAME = ("temperature", "top_p", "top_k", "min_p", "seed", "parallel_tool_calls", "tool_choice")
@@ -54,19 +61,48 @@ def _form(body: ResponsesRequest) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": {"schema": form.json_schema_}}
 
 
-def _tools(given: Sequence[FunctionTool] | None) -> list[chat.Tool] | None:
-    tools = []
+def _tools(given: Sequence[ResponsesTool] | None) -> list[chat.Tool] | None:
+    """The functions. Tools that OpenAI runs are left out where there are functions: the model chooses among these."""
+    tools, others = [], []
     for i, tool in enumerate(given or ()):
-        if tool.type != "function":
-            message = f"tools[{i}].type={tool.type!r} is not supported: only functions of the caller's own are"
-            raise invalid(message, "tools", "unsupported")
-        if tool.name is None:
-            raise invalid(f"tools[{i}].name is missing: it is required", f"tools[{i}].name")
-        function = chat.FunctionDefinition.model_construct(
-            name=tool.name, description=tool.description, parameters=tool.parameters
-        )
-        tools.append(chat.Tool.model_construct(type="function", function=function))
+        if tool.type == "namespace":
+            if tool.name is None:
+                raise invalid(f"tools[{i}].name is missing: it is required", f"tools[{i}].name")
+            inner = [_function(each, f"tools[{i}].tools[{j}]", tool.name) for j, each in enumerate(tool.tools or ())]
+            tools += [each for each in inner if each is not None]
+        elif (own := _function(tool, f"tools[{i}]")) is not None:
+            tools.append(own)
+        else:
+            others.append(f"tools[{i}].type={tool.type!r}")
+    if others and not tools:
+        raise invalid(f"{others[0]} is not supported: only functions of the caller's own are", "tools", "unsupported")
     return tools or None
+
+
+def _function(tool: FunctionTool, where: str, namespace: str | None = None) -> chat.Tool | None:
+    if tool.type != "function":
+        return None
+    if tool.name is None:
+        raise invalid(f"{where}.name is missing: it is required", f"{where}.name")
+    function = chat.FunctionDefinition.model_construct(
+        name=full_name(tool.name, namespace), description=tool.description, parameters=tool.parameters
+    )
+    return chat.Tool.model_construct(type="function", function=function)
+
+
+def full_name(name: str, namespace: str | None) -> str:
+    """The name of a function as the model is told of it: one of a namespace has that before it."""
+    return name if namespace is None else f"{namespace}.{name}"
+
+
+def namespaces(body: ResponsesRequest) -> dict[str, tuple[str, str]]:
+    """(name, namespace) of the functions that have one, by the names that the model is told."""
+    return {
+        full_name(inner.name, tool.name): (inner.name, tool.name)
+        for tool in body.tools or ()
+        for inner in tool.tools or ()
+        if inner.name is not None and tool.name is not None
+    }
 
 
 def _messages(body: ResponsesRequest) -> list[chat.Message]:
@@ -105,7 +141,8 @@ def _message(role: Any, content: str | list[chat.ContentPart] | None) -> chat.Me
 def _call(item: InputItem, where: str) -> chat.ToolCall:
     if item.name is None or item.call_id is None:
         raise invalid(f"{where} is a function_call without name or call_id: give both", where)
-    return chat.ToolCall(id=item.call_id, function=chat.FunctionCall(name=item.name, arguments=item.arguments or "{}"))
+    function = chat.FunctionCall(name=full_name(item.name, item.namespace), arguments=item.arguments or "{}")
+    return chat.ToolCall(id=item.call_id, function=function)
 
 
 def _result(item: InputItem, where: str) -> chat.Message:

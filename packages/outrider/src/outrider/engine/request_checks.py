@@ -39,6 +39,7 @@ def check_request(
             f"the prompt has {len(request.prompt)} tokens, but the context holds {max_seq_len} and one must "
             "be left to generate: shorten the prompt",
             param="prompt",
+            code="context_length_exceeded",
         )
     check_ids("prompt", request.prompt, vocab_size)
     expected = request.speculation.prediction
