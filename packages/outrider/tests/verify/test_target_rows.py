@@ -107,6 +107,31 @@ def test_logprobs_are_those_before_any_option() -> None:
     assert found == pytest.approx({i: float(expected[i]) for i in (3, *np.argsort(-expected)[:20].tolist())})
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.5])
+def test_processed_logprobs_are_those_of_the_distribution_that_is_drawn_from(temperature: float) -> None:
+    """Greedy ones are those of temperature 1, for a certain token tells nothing."""
+    params = SamplingParams(
+        temperature=temperature,
+        top_k=9,
+        logit_bias={4: 3.0},
+        banned_token_ids=[3],
+        presence_penalty=0.5,
+        logprobs_mode="processed_logprobs",
+    )
+    logits = randn(2, 32, seed=1)
+    rows = TargetRows(logits, params, Context([7], [5]), Draft.chain([6]), vocab_size=30)
+    found = rows.token_logprobs([0, 1], [4, 3], 20)
+    for row, own, taken, seen in zip(logits[:, :30].astype(np.float64), found, (4, 3), ([5], [5, 6]), strict=True):
+        row[4] += 3.0
+        row[seen] -= 0.5
+        row[3] = -np.inf
+        if temperature:
+            row[row < np.sort(row)[-9]] = -np.inf
+        expected = log_softmax(row / (temperature or 1.0))
+        best = np.argsort(-expected, kind="stable")[: 9 if temperature else 20].tolist()
+        assert own == pytest.approx({i: float(expected[i]) for i in (taken, *best)}, abs=1e-5)
+
+
 def test_requests_of_one_pass_share_a_search_for_the_largest_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has its own rows of the pass, and whoever asks first finds those of all."""
     calls: list[int] = []

@@ -37,6 +37,7 @@ _SAME_NAME = (
     "early_stopping",
     "ignore_eos",
     "skip_special_tokens",
+    "logprobs_mode",
 )
 _VLLM = {"json": "json_schema"} | {kind: kind for kind in KINDS}
 """Keys of ``structured_outputs``, and the names that they have here."""

@@ -49,6 +49,7 @@ class SamplingOptions(TypedDict, total=False):
     diversity_penalty: float
     prompt_logprobs: int | None
     logprobs: int | None
+    logprobs_mode: Literal["raw_logprobs", "processed_logprobs"]
     skip_special_tokens: bool
     structured: StructuredOutput | None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from outrider.config import aliases
@@ -13,6 +13,7 @@ from outrider.errors import InvalidRequestError
 
 MAX_WIDTH = 64
 """The most beams of a beam search."""
+LOGPROBS_MODES = ("raw_logprobs", "processed_logprobs")
 _USUAL = {"length_penalty": 1.0, "early_stopping": False, "num_beam_groups": 1, "diversity_penalty": 0.0}
 _REFUSED: dict[str, Any] = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0} | {
     "stop": (),
@@ -106,7 +107,12 @@ class SamplingParams:
     logprobs: int | None = None
     """Report log-probabilities and this many alternatives (--json).
 
-    Of each token, 0 to 20 alternatives, before any option acts.
+    Of each token, 0 to 20 alternatives.
+    """
+    logprobs_mode: Literal["raw_logprobs", "processed_logprobs"] = "raw_logprobs"
+    """Log-probabilities before any option acts, or of the distribution that tokens are drawn from.
+
+    Of a greedy request, ``processed_logprobs`` are those at temperature 1, without truncation.
     """
     skip_special_tokens: bool = True
     """Leave tokens such as end-of-text out of the text."""
@@ -159,10 +165,7 @@ class SamplingParams:
         if self.seed is not None:
             require(is_int(self.seed), "seed", self.seed, "use an integer")
         require(is_int(self.n) and 1 <= self.n <= 128, "n", self.n, "use 1 to 128")
-        for name in ("logprobs", "prompt_logprobs"):
-            value = getattr(self, name)
-            require(value is None or (is_int(value) and 0 <= value <= 20), name, value, "use 0 to 20")
-
+        _check_logprobs(self)
         _check_beams(self)
         form = self.structured
         require(form is None or isinstance(form, StructuredOutput), "structured", form, "use a StructuredOutput")
@@ -173,6 +176,24 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         return self.temperature == 0.0
+
+    @property
+    def untempered(self) -> SamplingParams:
+        """These options with temperature 1 and without truncation."""
+        return replace(self, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+
+
+def _check_logprobs(params: SamplingParams) -> None:
+    """Raises InvalidRequestError for log-probabilities that cannot be reported."""
+    for name in ("logprobs", "prompt_logprobs"):
+        value = getattr(params, name)
+        require(value is None or (is_int(value) and 0 <= value <= 20), name, value, "use 0 to 20")
+    mode = params.logprobs_mode
+    require(mode in LOGPROBS_MODES, "logprobs_mode", mode, f"use {' or '.join(LOGPROBS_MODES)}")
+    if mode == "processed_logprobs" and params.prompt_logprobs is not None:
+        for name in ("presence_penalty", "frequency_penalty", "min_tokens", "structured"):
+            remedy = "a prompt has no output that it could act on: leave prompt_logprobs out"
+            require(not getattr(params, name), name, getattr(params, name), remedy)
 
 
 def _check_beams(params: SamplingParams) -> None:

@@ -118,7 +118,7 @@ class Request:
         """Whether the engine chooses the draft length: only if the output cannot depend on it."""
         self.drafts = DraftState(self.speculation, adaptive=self.adaptive)
         self.written = OutputText(detokenizer, tuple(self.params.stop))
-        self.prompt_report = PromptReport(self.prompt, self.params.prompt_logprobs)
+        self.prompt_report = PromptReport(self.prompt, self.params)
 
     @property
     def prompt_length(self) -> int:

@@ -12,8 +12,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.config import SpeculationParams
+from outrider.config import SamplingParams, SpeculationParams
 from outrider.verify.arrays import Array, Floats, host
+from outrider.verify.distribution import Context, log_weights
 from outrider.verify.logprobs import TokenLogprobs
 from outrider.verify.shapes import max_depth, max_nodes, nodes_by
 
@@ -147,9 +148,8 @@ _LEAST = 1e-12  # lower bound of an embedding's norm, for a division
 class PromptReport:
     """Filled chunk by chunk as a prompt is read. The embedding is the mean of the target's last hidden states."""
 
-    def __init__(self, prompt: Sequence[int], alternatives: int | None) -> None:
-        """``alternatives``: likeliest tokens to report per position; None: report no log-probabilities."""
-        self._prompt, self._alternatives = prompt, alternatives
+    def __init__(self, prompt: Sequence[int], params: SamplingParams) -> None:
+        self._prompt, self._params = prompt, params
         self.logprobs = TokenLogprobs()
         """The log-probabilities of the prompt's tokens but the first."""
         self.final_norm: Callable[[Any], Any] | None = None
@@ -160,7 +160,7 @@ class PromptReport:
     @property
     def wants_logprobs(self) -> bool:
         """Whether the rows not read yet need logits."""
-        return self._alternatives is not None and len(self.logprobs) < len(self._prompt) - 1
+        return self._params.prompt_logprobs is not None and len(self.logprobs) < len(self._prompt) - 1
 
     @property
     def wants_embedding(self) -> bool:
@@ -174,7 +174,17 @@ class PromptReport:
         known = len(self.logprobs) - start  # rows added before a preemption
         following = self._prompt[len(self.logprobs) + 1 : start + 1 + len(logits)]
         if following:
-            self.logprobs.add(logits[known : known + len(following)], following, self._alternatives or 0)
+            rows = self._in_mode(logits[known : known + len(following)])
+            self.logprobs.add(rows, following, self._params.prompt_logprobs or 0)
+
+    def _in_mode(self, logits: Array) -> Array:
+        """The rows whose log-probabilities ``logprobs_mode`` reports; ``logits`` follow those added so far."""
+        if self._params.logprobs_mode == "raw_logprobs":
+            return logits
+        first = len(self.logprobs) + 1
+        contexts = [Context(self._prompt[: first + i], ()) for i in range(len(logits))]
+        options = self._params.untempered if self._params.greedy else self._params
+        return log_weights(logits, [options] * len(logits), contexts)
 
     def add_features(self, start: int, features: Array, hidden_size: int) -> None:
         """Add ``features`` [count, layers * d] of the tokens from ``start`` on; the last layer's are the last columns.

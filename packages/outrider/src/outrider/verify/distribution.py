@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
@@ -106,8 +106,7 @@ def log_weights(
     rows = host(logits)
     out = np.empty_like(rows)
     for i, (options, context) in enumerate(zip(params, contexts, strict=True)):
-        processed = _processed(rows[i], options, context, stop_ids, vocab_size, constraint)
-        out[i] = _log_weights(processed, options)
+        out[i] = _log_weights(_processed(rows[i], options, context, stop_ids, vocab_size, constraint), options)
     return out
 
 
@@ -167,7 +166,7 @@ class TargetRows:
 
     def untempered(self, row: int) -> Floats:
         """Log-weights with temperature 1, no truncation and all other options: float32 [vocab], largest 0."""
-        return self._row(row, replace(self._params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0))
+        return self._row(row, self._params.untempered)
 
     def probs(self, row: int) -> NDArray[np.float64]:
         """Probabilities after all sampling options: float64 [vocab]."""
@@ -206,7 +205,11 @@ class TargetRows:
 
     def token_logprobs(self, rows: Sequence[int], taken: Sequence[int], count: int) -> list[Mapping[int, float]]:
         """``logprobs.token_logprobs`` for the tokens ``taken`` at ``rows``."""
-        logits = self._logits[[self._first + row for row in rows], : self._vocab_size]
+        if self._params.logprobs_mode == "raw_logprobs":
+            logits = self._logits[[self._first + row for row in rows], : self._vocab_size]
+        else:
+            weights = self.untempered if self.greedy else self.log_weights
+            logits = np.stack([weights(row)[: self._vocab_size] for row in rows])
         return token_logprobs(logits, taken, count)
 
     def _row(self, row: int, params: SamplingParams) -> Floats:

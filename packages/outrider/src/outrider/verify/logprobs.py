@@ -1,4 +1,7 @@
-"""Reported log-probabilities of chosen and likeliest tokens, before any sampling option."""
+"""Reported log-probabilities of chosen and likeliest tokens.
+
+A row's are the same bits for a generated token and for the same token of a prompt, and with any ``count``.
+"""
 
 from __future__ import annotations
 
@@ -140,6 +143,7 @@ def _by_numpy(rows: Floats, count: int) -> Likeliest:
             continue
         chosen = largest(row, count)
         own[: len(chosen)] = chosen
-        scores[: len(chosen)] = row[chosen] - best - np.log(np.exp(row - best, dtype=np.float64).sum())
+        total = np.float32(np.log(np.exp(row - best, dtype=np.float64).sum()))
+        scores[: len(chosen)] = row[chosen] - best - total
         found.append(len(chosen))
     return tokens, values, found

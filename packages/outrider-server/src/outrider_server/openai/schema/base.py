@@ -75,6 +75,7 @@ class SamplingRequest(GenerationRequest):
     early_stopping: bool | Literal["never"] | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
+    logprobs_mode: Literal["raw_logprobs", "processed_logprobs"] | None = Field(None, description="As vLLM's option.")
     structured_outputs: dict[str, Any] | None = None
     grammar: Text | None = Field(None, description="GBNF or Lark; llama.cpp's name for structured_outputs.grammar.")
     json_schema: dict[str, Any] | None = Field(None, description="llama.cpp's name for structured_outputs.json.")

@@ -25,7 +25,7 @@ Given = Mapping[str, Any]
 
 NO_FLAG = frozenset(
     {"speculation", "cuda_graphs", "counts_as_q", "allowed_token_ids", "banned_token_ids"}
-    | {"stop_token_ids", "n", "prompt_logprobs", "skip_special_tokens", "structured", "model"}
+    | {"stop_token_ids", "n", "prompt_logprobs", "logprobs_mode", "skip_special_tokens", "structured", "model"}
     | {"early_stopping", "num_beam_groups", "diversity_penalty"}
 )
 """Fields without an option (``model`` is declared by each command)."""
