@@ -73,6 +73,9 @@ class TextCache:
     def attachments(self) -> dict[int, object]:
         return self.rows.attachments
 
+    def forget_prefixes(self) -> None:
+        self.rows.forget_prefixes()
+
     def held_digests(self) -> list[bytes]:
         return self.rows.held_digests()
 

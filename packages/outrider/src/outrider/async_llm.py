@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Literal, TypeVar, Unpack
@@ -19,6 +20,7 @@ from outrider.input_processor import Message, Prompt
 from outrider.llm import LLM
 from outrider.output import Output, one_or_all
 from outrider.prompts import resolve_alias
+from outrider.reloading import Running, Weights, ending
 
 T = TypeVar("T")
 
@@ -111,6 +113,13 @@ class AsyncLLM:
     def call(self, work: Callable[[], None]) -> None:
         """Do something on the engine's thread, between two steps."""
         self._thread.call(work)
+
+    async def update_weights(self, weights: Weights, *, running: Running = "wait", keep_drafts: bool = False) -> None:
+        """Replace the model's weights in place; as ``LLM.update_weights``. Other tasks go on while they are loaded."""
+        error, done = ending(running), Future[None]()
+        new = await asyncio.to_thread(self.llm.load_weights, weights)
+        self._thread.pause(lambda: self.llm.use_weights(new, keep_drafts=keep_drafts), error, done)
+        await asyncio.wrap_future(done)
 
     def close(self) -> None:
         """Stop the engine's thread, and close the ``LLM`` if it was loaded here.

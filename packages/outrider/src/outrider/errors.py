@@ -11,6 +11,7 @@
     ├── CapacityError             no room: cache slots, memory or disk
     ├── NumericalError            the model produced NaN, or no token at all is possible
     ├── GrammarError              a structured output came to a dead end, or its grammar became too complex
+    ├── WeightsReplacedError      a request ended because the model's weights were replaced
     └── EngineDeadError           the engine has stopped, by an accident or because it was closed
 
 Each message names the offending value and what to change. The command line prints the message and
@@ -85,6 +86,10 @@ class NoTokenError(NumericalError):
 
 class GrammarError(OutriderError):
     """A structured output cannot go on: its grammar allows nothing more, or became too complex on the way."""
+
+
+class WeightsReplacedError(OutriderError):
+    """The model's weights were replaced while a request ran, and the caller of that did not wait for it."""
 
 
 class EngineDeadError(OutriderError):

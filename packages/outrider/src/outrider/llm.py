@@ -17,6 +17,7 @@ from outrider.config.adapters import parse_lora_modules
 from outrider.config.engine import CacheName, Implementation, KVCacheDType
 from outrider.config.options import OtherNames, changed_options
 from outrider.config.request import Params, RequestOptions, Scheduling, Speculation, request_options
+from outrider.drafters.trained.mtp_head import mtp_head
 from outrider.engine.loop import EngineLoop
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import EngineDeadError, InvalidRequestError
@@ -27,6 +28,7 @@ from outrider.models.inputs import EncodedPrompt, has_encoder
 from outrider.output import Output, one_or_all, tokens_per_run
 from outrider.prompts import broadcast_params, conversations, prompts_in, resolve_alias
 from outrider.recording.recorder import Recorder
+from outrider.reloading import NewWeights, Running, Weights, ending, load_new, renewed_heads
 from outrider.sessions import SessionStore
 from outrider.utils.progress import work_bar
 
@@ -60,6 +62,8 @@ class LLM:
 
     _closed = False
     _recorder: Recorder | None = None
+    weights_digest = ""
+    """Of weights that have replaced those of the model's files; empty: none have."""
 
     def __init__(
         self,
@@ -206,6 +210,41 @@ class LLM:
     @property
     def closed(self) -> bool:
         return self._closed
+
+    def update_weights(self, weights: Weights, *, running: Running = "wait", keep_drafts: bool = False) -> None:
+        """Replace the model's weights in place; all that was computed from the old ones is dropped.
+
+        Outputs are those of a fresh load of the new weights. Cached prefixes, saved sessions and learned drafts of the
+        old weights are not used any more. Requests that begin meanwhile wait, and run with the new weights. After an
+        error the old weights stay in use. For a moment both are in memory.
+
+        Args:
+            weights: a safetensors file or a folder of them, or a mapping (or pairs) from the names in such files to
+                NumPy arrays or torch tensors, as ``model.state_dict()`` of transformers. Their memory may be shared
+                with another process, and is not needed afterwards.
+            running: "wait" runs requests to their ends with the old weights first, "abort" ends them with
+                ``WeightsReplacedError``.
+            keep_drafts: keep what drafts were learned from earlier texts; it changes speed, never output.
+
+        Raises:
+            ConfigError: the weights of this model cannot be replaced (GGUF files, encoders, several processes).
+            ModelNotFoundError: there is no such file.
+            ModelFormatError: a tensor is missing, of another shape or type, or not finite.
+        """
+        error, new = ending(running), self.load_weights(weights)
+        self._loop.pause(lambda: self.use_weights(new, keep_drafts=keep_drafts), error)
+
+    def load_weights(self, weights: Weights) -> NewWeights:
+        """Load new weights beside the old ones, which stay in use; arguments and errors as ``update_weights``."""
+        return load_new(weights, self.config, self._folder, self.model)
+
+    def use_weights(self, new: NewWeights, *, keep_drafts: bool = False) -> None:
+        """Compute with weights of ``load_weights`` from now on, while the engine has no request."""
+        heads, own = self.drafters.heads, mtp_head(self.model)
+        self.model.adopt(new.model)  # type: ignore[attr-defined]  # ``load_new`` has checked it
+        self.drafters = self.drafters.renewed(renewed_heads(heads, own, self.model), keep_texts=keep_drafts)
+        self.engine.renew(self.drafters, new.sessions, keep_learned=keep_drafts)
+        self.weights_digest = new.digest
 
     def close(self) -> None:
         """Release the weights and caches; later calls raise ``EngineDeadError``.

@@ -30,8 +30,10 @@ _PROBE = 24  # tokens
 _WEIGHTS = (".safetensors", ".gguf", ".bin")
 
 
-def open_sessions(config: EngineConfig, folder: Path, model: LoadedModel) -> SessionStore | None:
-    """The store that ``config`` asks for; None if it asks for none.
+def open_sessions(
+    config: EngineConfig, folder: Path, model: LoadedModel, weights: str | None = None
+) -> SessionStore | None:
+    """The store that ``config`` asks for; None if it asks for none. ``weights``: a digest of those not in ``folder``.
 
     Raises ConfigError if the folder cannot be written, the key cannot be used, or the model's rows cannot be saved.
     """
@@ -39,8 +41,8 @@ def open_sessions(config: EngineConfig, folder: Path, model: LoadedModel) -> Ses
         return None
     if not isinstance(model, NativeLlamaModel) or config.tensor_parallel_size > 1:
         raise ConfigError(f"session_dir={config.session_dir!r} needs one process of the native library: leave it out")
-    place = SessionPlace.parse(config.session_dir)
-    return SessionStore(place.folder, _identity(folder, model), int(config.session_gb * 1e9), place.key)
+    place, identity = SessionPlace.parse(config.session_dir), _identity(model, weights or _weights_digest(folder))
+    return SessionStore(place.folder, identity, int(config.session_gb * 1e9), place.key)
 
 
 def domain_secret(session_dir: str) -> bytes:
@@ -64,7 +66,7 @@ def domain_secret(session_dir: str) -> bytes:
     return secret
 
 
-def _identity(folder: Path, model: NativeLlamaModel) -> str:
+def _identity(model: NativeLlamaModel, weights: Any) -> str:
     """A digest of all that the bits of a row depend on: weights, precision, and how the library computes.
 
     The last is told by the rows of a few tokens, whose bits are the same on every instruction set.
@@ -75,7 +77,7 @@ def _identity(folder: Path, model: NativeLlamaModel) -> str:
         repr(model.config),
         model.precision,
         str(model.cache_dtype),
-        _weights_digest(folder),
+        weights,
     ]
     digest = hashlib.blake2b(json.dumps(facts).encode(), digest_size=32)
     count = min(_PROBE, model.config.max_seq_len)

@@ -54,10 +54,21 @@ class LlamaModel:
             self._norm = weights.norm("model.norm")
             self._head = self._embedding if config.tie_embeddings else weights.get("lm_head.weight").clone()
             self._lm_head = TorchLinear(self._head, None)
+        fixed = self.device.type == "cuda" if fixed_shapes is None else fixed_shapes
+        self._fixed = self._graphs() if fixed and config.is_llama else None
+
+    def _graphs(self) -> CudaGraphRunner:
         on_cuda = self.device.type == "cuda"
-        self._fixed: CudaGraphRunner | None = None
-        if (on_cuda if fixed_shapes is None else fixed_shapes) and config.is_llama:
-            self._fixed = CudaGraphRunner(self._on_grid, self.device, CudaCapture(self.device) if on_cuda else None)
+        return CudaGraphRunner(self._on_grid, self.device, CudaCapture(self.device) if on_cuda else None)
+
+    def adopt(self, other: LlamaModel) -> None:
+        """Compute with the weights of ``other``, of the same configuration, dtype and device.
+
+        Graphs that were captured read the old weights, and are captured anew.
+        """
+        graphs = None if self._fixed is None else self._graphs()
+        vars(self).update(vars(other))
+        self._fixed = graphs
 
     def new_cache(self, spec: CacheSpec) -> KVCache:
         c = self.config

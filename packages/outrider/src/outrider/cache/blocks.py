@@ -109,6 +109,13 @@ class BlockPool:
             self._by_digest[digest] = block
             self._digest_of[block] = digest
 
+    def forget(self) -> None:
+        """Free the cached blocks. No block is used."""
+        self._free += reversed(self._cached)
+        self._cached.clear()
+        self._by_digest.clear()
+        self._digest_of.clear()
+
     def is_exclusive(self, block: int) -> bool:
         """Whether ``block`` has one user, and is not published: its user may write into it."""
         return self._users[block] == 1 and block not in self._digest_of

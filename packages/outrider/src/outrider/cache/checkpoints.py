@@ -134,6 +134,11 @@ class Checkpoints:
         for key in [key for key, held in self._held.items() if held.place in roots]:
             self._held.move_to_end(key)
 
+    def forget(self) -> None:
+        """Free all places."""
+        self._free += [held.place for held in self._held.values()]
+        self._held.clear()
+
     def check(self) -> None:
         """Raise AssertionError unless free + held == total."""
         free, held, total = len(self._free), len(self._held), self._copies.places

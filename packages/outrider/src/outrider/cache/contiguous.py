@@ -117,6 +117,9 @@ class ContiguousCache:
         held = dict(self._verified)  # a copy in one operation: other threads may call this
         return [digest for salt, tokens in held.values() for digest in chain_digests(tokens, DIGEST_BLOCK, salt)]
 
+    def forget_prefixes(self) -> None:
+        self._verified.clear()
+
     def free(self, slot: int) -> None:
         del self._lengths[slot]
         self.attachments.pop(slot, None)

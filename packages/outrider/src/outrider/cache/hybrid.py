@@ -93,6 +93,10 @@ class HybridCache:
     def held_digests(self) -> list[bytes]:
         return self.rows.held_digests()
 
+    def forget_prefixes(self) -> None:
+        self.rows.forget_prefixes()
+        self.checkpoints.forget()
+
     def free(self, slot: int) -> None:
         self.rows.free(slot)
         for held in (slot, *self._branches.pop(slot, ())):

@@ -65,6 +65,9 @@ class PagedCache:
         self._lengths[slot] = len(table) * self.block_size
         return slot
 
+    def forget_prefixes(self) -> None:
+        self._pool.forget()
+
     def free(self, slot: int) -> None:
         for block in reversed(self._tables.pop(slot)):  # a prefix stays cached longer than the blocks after it
             self._pool.release(block)

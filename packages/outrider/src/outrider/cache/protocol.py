@@ -69,6 +69,10 @@ class KVCache(Protocol):
         """Reusable prefixes: ``chain_digests`` of blocks of ``DIGEST_BLOCK`` tokens. Callable from any thread."""
         ...
 
+    def forget_prefixes(self) -> None:
+        """Serve no later sequence with the rows of earlier ones, as after another model's; no slot is taken."""
+        ...
+
     def free(self, slot: int) -> None:
         """Give the slot back; its published rows may serve later sequences."""
         ...

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
-from typing import cast
+from typing import Any, cast
 
 from outrider.config.sources import SOURCES, DraftSource
 from outrider.drafters import custom
@@ -38,6 +39,21 @@ class DrafterRegistry(Mapping[str, Drafter]):
             self._built[name] = builder_of(source)(self._context)
         return self._built[name]
 
+    def renewed(self, heads: Mapping[str, Any], *, keep_texts: bool) -> DrafterRegistry:
+        """The same sources, to be built anew, with these trained heads.
+
+        ``keep_texts``: those that only read texts stay as they are, with what they have learned.
+        """
+        fresh = DrafterRegistry(replace(self._context, heads=heads))
+        if keep_texts:
+            fresh._built |= {name: built for name, built in self._built.items() if _reads_texts(SOURCES.get(name))}
+        return fresh
+
+    @property
+    def heads(self) -> Mapping[str, Any]:
+        """Trained heads of the target, by source."""
+        return self._context.heads
+
     @property
     def built(self) -> Mapping[str, Drafter]:
         """The sources built so far."""
@@ -58,6 +74,13 @@ def builder_of(source: DraftSource) -> Builder:
     assert source.builder is not None
     module, _, function = source.builder.partition(":")
     return cast("Builder", getattr(import_module(module), function))
+
+
+def _reads_texts(source: DraftSource | None) -> bool:
+    """Whether a source depends on nothing but tokens; None: a user's own source."""
+    if source is None:
+        return False
+    return not (source.head_kinds or source.in_model_files or source.runs_target or source.max_draft_models)
 
 
 def _missing(source: DraftSource, context: DrafterContext) -> str | None:

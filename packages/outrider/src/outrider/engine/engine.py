@@ -25,7 +25,7 @@ from outrider.engine.request_checks import check_request
 from outrider.engine.runner import ScheduledRequest, TargetOutput, run_target
 from outrider.engine.sampling import Sampling
 from outrider.engine.scheduler import ScheduledTokens, Scheduler
-from outrider.errors import GrammarError, NumericalError
+from outrider.errors import GrammarError, NumericalError, OutriderError
 from outrider.models.base import Model
 from outrider.models.inputs import has_encoder
 
@@ -122,6 +122,29 @@ class Engine:
         if request is not None and request.slot is not None:
             self.memory.evict(request)
             self._finish_drafts(request)
+
+    def fail_all(self, error: OutriderError) -> None:
+        """End all requests with ``error``."""
+        for request in self._scheduler.requests:
+            request.error = error
+            self.abort(request.id)
+
+    def renew(
+        self, drafters: Mapping[str, Drafter], sessions: SessionStore | None, *, keep_learned: bool = False
+    ) -> None:
+        """Go on after the target's weights were replaced, while no request is running or waiting.
+
+        Cached prefixes are forgotten, and drafters and saved sessions give way to these. ``keep_learned``: acceptance
+        that was learned from texts stays.
+        """
+        assert not self.busy
+        self.cache.forget_prefixes()
+        self.close()
+        self.sessions = sessions
+        self.memory.use_sessions(sessions)
+        self._drafting.use(drafters)
+        if not keep_learned:
+            self._policy.forget_texts()
 
     def close(self) -> None:
         """Write what sessions have not written yet."""

@@ -83,6 +83,11 @@ class FairQueue(Generic[R]):
     def __len__(self) -> int:
         return sum(len(share.waiting) for share in self._shares.values())
 
+    @property
+    def requests(self) -> list[R]:
+        """All that wait, in no order."""
+        return [entry.request for share in self._shares.values() for entry in share.waiting]
+
     def add(self, request: R) -> None:
         """A request arrives."""
         least = min((share.served for share in self._shares.values() if share.active), default=None)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request, StepOutput
-from outrider.errors import EngineDeadError
+from outrider.errors import EngineDeadError, OutriderError
 from outrider.utils.turns import TurnLock
 
 
@@ -79,6 +79,19 @@ class EngineLoop:
             self._leave(request)
         if request.error is not None:
             raise request.error
+
+    def pause(self, work: Callable[[], None], error: OutriderError | None) -> None:
+        """Do ``work`` while no request is running or waiting.
+
+        ``error``: ends those that do; None: they are run to their ends. Requests that begin meanwhile wait.
+        """
+        with self._turn:
+            self._abort_left()
+            if error is not None:
+                self.engine.fail_all(error)
+            while self.engine.busy:
+                self._step()
+            work()
 
     def close(self, error: EngineDeadError) -> None:
         """Abort all requests and release the engine; later calls raise ``error``."""

@@ -36,8 +36,12 @@ class CacheMemory:
         self.target, self._draft_caches = target, draft_caches
         self.hybrid = target if isinstance(target, HybridCache) else None
         self._message_ends = frozenset(message_ends)
-        self._sessions = Sessions(sessions, target) if sessions is not None else None
         self._arriving: dict[int, Request] = {}  # requests whose saved rows are on their way, by slot
+        self.use_sessions(sessions)
+
+    def use_sessions(self, sessions: SessionStore | None) -> None:
+        """Keep rows there from now on; no request is running."""
+        self._sessions = None if sessions is None else Sessions(sessions, self.target)
 
     def caches(self) -> list[KVCache]:
         """The target's cache, then the draft models'."""

@@ -133,6 +133,11 @@ class Scheduler(Generic[R]):
         return [entry.request for entry in self._running]
 
     @property
+    def requests(self) -> list[R]:
+        """All that run or wait."""
+        return [*self.running, *self._waiting.requests]
+
+    @property
     def tenants(self) -> list[str]:
         """The tenants with waiting or running requests."""
         return self._waiting.tenants

@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from itertools import groupby
 
 from outrider.engine.engine import Engine
@@ -76,6 +77,39 @@ class EngineThread:
                 logger.exception("work between two steps of the engine failed")
 
         self._commands.put(guarded)
+
+    def pause(self, work: Callable[[], None], error: OutriderError | None, done: Future[None]) -> None:
+        """Do ``work`` while no request is running or waiting, then complete ``done``, with its exception if it failed.
+
+        ``error``: ends those that do; None: they are run to their ends. Requests that are submitted meanwhile wait.
+        """
+
+        def paused() -> None:
+            if not done.set_running_or_notify_cancel():
+                return
+            if self.death is not None:
+                done.set_exception(self.death)
+                return
+            try:
+                if error is not None:
+                    self._end_all(error)
+                while self._engine.busy:
+                    self._step()
+            except BaseException as fatal:
+                done.set_exception(fatal)
+                raise
+            try:
+                work()
+            except Exception as failure:  # noqa: BLE001  whoever waits for ``done`` is told
+                done.set_exception(failure)
+            else:
+                done.set_result(None)
+
+        with self._gate:
+            if self.death is None:
+                self._commands.put(paused)
+                return
+        done.set_exception(self.death)
 
     def close(self) -> None:
         """Stop the thread; requests that still run end with an ``EngineDeadError``."""

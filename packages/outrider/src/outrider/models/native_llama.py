@@ -129,6 +129,11 @@ class NativeLlamaModel:
         )
         self._layer_rows = LayerRows.of(config, weights)
         self._caches: weakref.WeakKeyDictionary[KVCache, CacheView] = weakref.WeakKeyDictionary()
+        self._parts.release()
+
+    def adopt(self, other: NativeLlamaModel) -> None:
+        """Compute with the weights of ``other``, of the same configuration and context, which is not used any more."""
+        vars(self).update(vars(other))
 
     def _pack(self, head: str) -> None:
         names, whole = list(matrix_names(self.config)), list(router_names(self.config))

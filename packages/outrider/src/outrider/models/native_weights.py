@@ -249,6 +249,10 @@ class Packer:
         """A matrix that is read row by row."""
         return StoredRows(self._weights[f"{name}.weight"]) if self.in_file(name) else self.whole_matrix(name)
 
+    def release(self) -> None:
+        """Forget the weights, once all are packed: they may lie in memory that others want back."""
+        self._weights = {}
+
     def vector(self, name: str) -> NDArray[np.float32]:
         self._vectors.append(self.numbers(name))
         return self._vectors[-1]

@@ -17,7 +17,7 @@ from outrider.errors import ConfigError
 from outrider.native.library import default_isa, native_library
 from outrider.native.processor import num_threads
 
-__all__ = ["MOST_THREADS", "NativeContext", "current_context", "loading_context", "own_context"]
+__all__ = ["MOST_THREADS", "NativeContext", "current_context", "loading_context", "own_context", "same_context"]
 
 MOST_THREADS = 256
 """The most threads of a context; further processors stay unused."""
@@ -55,6 +55,9 @@ class _Scope:
         self._threads, self._isa = threads, isa
         self._context: NativeContext | None = None
 
+    def use(self, context: NativeContext) -> None:
+        self._context = context
+
     def context(self) -> NativeContext:
         if self._context is None:
             self._context = NativeContext(self._threads, self._isa)
@@ -62,6 +65,18 @@ class _Scope:
 
 
 _SCOPE: ContextVar[_Scope | None] = ContextVar("native context", default=None)
+
+
+@contextmanager
+def same_context(context: NativeContext) -> Iterator[None]:
+    """Models loaded inside this block share ``context`` with those that have it already."""
+    scope = _Scope(context.threads, context.isa)
+    scope.use(context)
+    token = _SCOPE.set(scope)
+    try:
+        yield
+    finally:
+        _SCOPE.reset(token)
 
 
 @contextmanager

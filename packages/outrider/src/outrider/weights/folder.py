@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -50,37 +51,86 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     Every expected tensor is checked for presence and shape in the file headers before any tensor is loaded.
     Raises ``ModelFormatError`` naming the file or tensor at fault, the value found and the value expected.
     """
-    config = read_config(folder)
     gguf = gguf_weights(folder)
-    if not _has_safetensors(folder) and gguf is not None:
+    if not has_safetensors(folder) and gguf is not None:
+        config = read_config(folder)
         checkpoint, head = open_gguf(gguf, config), find_draft_head(gguf)
         return checkpoint if head is None else with_draft_head(checkpoint, head)
-    files, infos = _headers(folder)
-    own = _text_names(folder, infos) or _names_without_prefix(infos)
-    if own is not None:  # the vision tower is loaded separately
-        files = {name: files[place] for name, place in own.items()}
-        infos = {name: infos[place] for name, place in own.items()}
+    return read_checkpoint(folder, FileTensors(weight_files(folder)), folder)
+
+
+class TensorSource(Protocol):
+    """Tensors by the names that they have in files."""
+
+    @property
+    def infos(self) -> Mapping[str, TensorInfo]: ...
+
+    @property
+    def files(self) -> Mapping[str, Path]:
+        """The file of each tensor; empty for tensors in memory."""
+        ...
+
+    def stored(self, places: Mapping[str, str], codes: Collection[str] = ()) -> dict[str, StoredTensor]:
+        """Tensors under new names; ``places``: their own names; ``codes``: new names of tensors that are bytes.
+
+        Raises ``ModelFormatError`` for a dtype that they cannot have.
+        """
+        ...
+
+
+class FileTensors:
+    """The tensors of safetensors files, as a ``TensorSource``."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        """Raises ``ModelFormatError`` for a file that is missing or damaged, and for a name in two of them."""
+        self.files: dict[str, Path] = {}
+        self.infos: dict[str, TensorInfo] = {}
+        for path in paths:
+            if not os.path.isfile(path):  # unlike ``Path.is_file``, False for text that cannot be a path
+                raise ModelFormatError(f"{path.parent} has no file {shown(path.name)}: download the model again")
+            for name, info in read_header(path).items():
+                if name in self.files:
+                    both = f"{self.files[name].name} and {path.name}"
+                    raise ModelFormatError(f"tensor {shown(name)} is in both {both}: keep one")
+                self.files[name], self.infos[name] = path, info
+
+    def stored(self, places: Mapping[str, str], codes: Collection[str] = ()) -> dict[str, StoredTensor]:
+        files = {name: self.files[place] for name, place in places.items()}
+        return stored_tensors(files, {name: self.infos[place] for name, place in places.items()}, codes)
+
+
+def read_checkpoint(folder: Path, source: TensorSource, where: Path) -> Checkpoint:
+    """The tensors of ``source`` as those of the model in ``folder``; ``where``: names the source in messages.
+
+    Raises as ``open_checkpoint``.
+    """
+    config = read_config(folder)
+    renamed = _text_names(folder, source.infos) or _names_without_prefix(source.infos)
+    places = {name: name for name in source.infos} if renamed is None else renamed  # the vision tower is loaded apart
     family = FAMILIES[config.family]
-    check_counts(config, len(infos), folder)
-    if family.has_draft_head and (in_head := head_names(config.num_layers, files, infos)):
-        last = f"model.layers.{config.num_layers}."
-        kept = {name: name for name in infos if not name.startswith(last)} | in_head
-        files = {name: files[place] for name, place in kept.items()}
-        infos = {name: infos[place] for name, place in kept.items()}
-    config = replace(config, mtp_layers=int("mtp.fc.weight" in infos and family.has_draft_head))
+    check_counts(config, len(places), where)
+    if family.has_draft_head and source.files:
+        files = {name: source.files[place] for name, place in places.items()}
+        infos = {name: source.infos[place] for name, place in places.items()}
+        if in_head := head_names(config.num_layers, files, infos):
+            last = f"model.layers.{config.num_layers}."
+            places = {name: place for name, place in places.items() if not name.startswith(last)} | {
+                name: places[place] for name, place in in_head.items()
+            }
+    config = replace(config, mtp_layers=int("mtp.fc.weight" in places and family.has_draft_head))
     parts, expected = find_parts(
         config,
-        family.names_in(infos),
+        family.names_in(places),
         interleaved=family.interleaved,
         norm_offset=family.norm_offset,
         paired_experts=family.paired_experts,
     )
-    unread = unread_tensors(expected, infos)
-    check_shapes(config, expected, {name: info.shape for name, info in infos.items()}, folder)
-    _warn(folder, "tensors", unread)
-    if own is None:
+    unread = unread_tensors(expected, places)
+    check_shapes(config, expected, {name: source.infos[place].shape for name, place in places.items()}, where)
+    _warn(where, "tensors", unread)
+    if renamed is None:
         _warn(folder, "keys of config.json", unread_keys(read_json_object(folder / "config.json"), family))
-    stored = stored_tensors(files, infos, codes_among(expected) if family.paired_experts else ())
+    stored = source.stored(places, codes_among(expected) if family.paired_experts else ())
     if config.tie_embeddings and not _is_embedding(stored):
         config = replace(config, tie_embeddings=False)
     return Checkpoint(config, stored_parts(parts, stored))
@@ -111,21 +161,8 @@ def _warn(folder: Path, kind: str, names: Sequence[str]) -> None:
 
 def open_stored(folder: Path) -> dict[str, StoredTensor]:
     """The tensors of a folder's safetensors files, by their names in the files."""
-    return stored_tensors(*_headers(folder))
-
-
-def _headers(folder: Path) -> tuple[dict[str, Path], dict[str, TensorInfo]]:
-    """The file and the header entry of every tensor, by the tensor's name."""
-    files: dict[str, Path] = {}
-    infos: dict[str, TensorInfo] = {}
-    for path in weight_files(folder):
-        if not os.path.isfile(path):  # unlike ``Path.is_file``, False for text that cannot be a path
-            raise ModelFormatError(f"{folder} has no file {shown(path.name)}: download the model again")
-        for name, info in read_header(path).items():
-            if name in files:
-                raise ModelFormatError(f"tensor {shown(name)} is in both {files[name].name} and {path.name}: keep one")
-            files[name], infos[name] = path, info
-    return files, infos
+    source = FileTensors(weight_files(folder))
+    return source.stored({name: name for name in source.infos})
 
 
 def _is_embedding(stored: Mapping[str, StoredTensor]) -> bool:
@@ -145,7 +182,8 @@ def gguf_weights(folder: Path) -> Path | None:
     return folder / GGUF_WEIGHTS if (folder / GGUF_WEIGHTS).exists() else next(parts, None)
 
 
-def _has_safetensors(folder: Path) -> bool:
+def has_safetensors(folder: Path) -> bool:
+    """Whether ``folder`` holds weights in safetensors files."""
     return (folder / "model.safetensors").exists() or (folder / "model.safetensors.index.json").exists()
 
 

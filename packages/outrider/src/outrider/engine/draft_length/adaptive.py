@@ -61,13 +61,17 @@ class AdaptiveLength(DraftLength):
         self._prompt: ExpertReads | None = None  # the last one; the first comes before the calibration
         self._encoders: dict[str, DraftingCost | None] = {}
         self._requests: dict[str, RequestState] = {}
-        self._learned = PartitionedStore(lambda: DomainStats(settings, measured), CAPACITY)
+        self._measured = measured
+        self.forget_texts()
         self._level: dict[str, TypicalSeconds] = {}  # that a source takes for a level of a draft
         self._proposal: dict[str, TypicalSeconds] = {}  # for a whole one
         self._growing: set[str] = set()  # sources that ask before each level, so that a draft may end after one
         self._reading: dict[str, TypicalSeconds] = {}  # and before its first one, for a token of the prompt
         self._token_s = 0.0  # seconds that a token costs without drafts in this step
         self._proposing_s, self._drafted = 0.0, 0  # in this step: by sources; requests with a draft that is scored
+
+    def forget_texts(self) -> None:
+        self._learned = PartitionedStore(lambda: DomainStats(self._settings, self._measured), CAPACITY)
 
     @property
     def request_ids(self) -> frozenset[str]:

@@ -83,3 +83,6 @@ class DraftLength:
 
     def finish(self, request_id: str) -> None:
         """Forget a request."""
+
+    def forget_texts(self) -> None:
+        """Forget what was learned from texts, as the model that writes them is another; no request is running."""

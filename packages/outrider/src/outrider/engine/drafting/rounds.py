@@ -52,11 +52,15 @@ class Drafting:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.vocab_size = vocab_size
-        self.isolated = IsolatedDrafters(drafters, vocab_size, clock)
-        self.features = FeatureRouting(self.isolated)
         self.policy, self._clock = policy, clock
         self._rankings: dict[str, Ranking] = {}  # of requests that want the best of several
         self.time = DraftTime(clock)
+        self.use(drafters)
+
+    def use(self, drafters: Mapping[str, Drafter]) -> None:
+        """Draft with these drafters from now on; no request is running."""
+        self.isolated = IsolatedDrafters(drafters, self.vocab_size, self._clock)
+        self.features = FeatureRouting(self.isolated)
 
     def start(self, request: Request) -> None:
         """A request has been admitted."""

@@ -111,6 +111,14 @@ def _damaged(path: Path, why: str) -> ModelFormatError:
     return ModelFormatError(f"{path} is damaged: {why}; download it again")
 
 
+def check_dtypes(infos: Mapping[str, tuple[Path, TensorInfo]], codes: Collection[str]) -> None:
+    """Raise ``ModelFormatError`` for a dtype that weights, or ``codes``, cannot have."""
+    for name, (path, info) in infos.items():
+        wanted = ("U8",) if name in codes else _WEIGHT_DTYPES
+        if info.dtype not in wanted:
+            raise _unsupported(path, name, info.dtype, wanted)
+
+
 def stored_tensors(
     files: Mapping[str, Path], infos: Mapping[str, TensorInfo], codes: Collection[str] = ()
 ) -> dict[str, StoredTensor]:
@@ -119,10 +127,7 @@ def stored_tensors(
     ``codes``: names of tensors that are bytes. Raises ``ModelFormatError`` for a dtype other than BF16, F16 and F32, or
     U8 for codes.
     """
-    for name, info in infos.items():
-        wanted = ("U8",) if name in codes else _WEIGHT_DTYPES
-        if info.dtype not in wanted:
-            raise _unsupported(files[name], name, info.dtype, wanted)
+    check_dtypes({name: (files[name], info) for name, info in infos.items()}, codes)
     maps = {path: np.memmap(path, mode="r", dtype=np.uint8) for path in set(files.values())}
     return {
         name: StoredTensor(info.dtype, info.shape, maps[files[name]][info.start : info.stop])
