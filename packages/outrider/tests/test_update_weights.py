@@ -106,6 +106,7 @@ def test_rows_of_the_old_weights_would_change_the_output(
         assert bits(llm, "none") != plain[new][0]
 
 
+@pytest.mark.slow
 def test_saved_sessions_are_of_their_weights(old: Path, new: Path, plain: Plain, tmp_path: Path) -> None:
     with LLM(str(old), draft="none", session_dir=str(tmp_path)) as llm:
         assert bits(llm, "none") == plain[old][0]
@@ -230,6 +231,7 @@ def test_tasks_wait_or_are_told(llm_of_old: LLM, old: Path, new: Path, plain: Pl
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [False, True])
 def test_learned_drafts_are_dropped_unless_they_are_kept(old: Path, keep: bool) -> None:
     with LLM(str(old), draft="suffix", datastore="none", spec_length=4) as llm:

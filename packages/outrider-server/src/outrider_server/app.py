@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from outrider.errors import OutriderError
-from outrider_server import info
+from outrider_server import info, weights
 from outrider_server.dialect import Dialect, installed_dialects
 from outrider_server.http import openapi
 from outrider_server.http.errors import ApiError, handle_error
@@ -38,6 +38,8 @@ def create_app(models: Models, dialects: Sequence[Dialect] | None = None) -> ASG
     app.state.models = models
     for router in [router for dialect in dialects for router in dialect.routers]:
         app.include_router(router)
+    if weights.key():
+        app.include_router(weights.router)
     if models.settings.playground:
         app.include_router(playground.router)
         app.include_router(pdf.router)

@@ -22,7 +22,7 @@ def fingerprint(llm: LLM) -> str:
         digest.update(repr(llm.speculation).encode())
     for name, key in sorted(llm.adapters.keys.items()):
         digest.update(f"{name} {key}\n".encode())
-    add_model_files(digest, llm.config.model)
+    add_model_files(digest, llm.config.model, llm.weights_digest)
     return f"fp_{digest.hexdigest()[:16]}"
 
 

@@ -94,7 +94,7 @@ def replay(llm: LLM, recorded: Sequence[Recorded], at_once: int = AT_ONCE) -> It
 
 def other_model(llm: LLM, recorded: Sequence[Recorded]) -> list[str]:
     """The ways in which the model is another than the recorded one; a difference proves nothing then."""
-    now = {"model_digest": model_digest(llm.config.model), "dtype": precision_name(llm.model)}
+    now = {"model_digest": model_digest(llm.config.model, llm.weights_digest), "dtype": precision_name(llm.model)}
     return [
         f"{name} is {value} here, and {', '.join(sorted(then))} in the record"
         for name, value in now.items()

@@ -20,6 +20,7 @@ from outrider.errors import OutriderError
 from outrider.llm import LLM
 from outrider.models.inputs import EncodedPrompt
 from outrider.recording.recorder import Recorder
+from outrider.reloading import Running
 from outrider.tokenizer.chat_template import MAX_CHARACTERS
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.verify.shapes import max_depth, max_nodes
@@ -100,6 +101,12 @@ class Service:
         self._llm = engine
         if self.state != "draining":
             self.state = "ready"
+
+    async def update_weights(self, path: str, *, running: Running, keep_drafts: bool) -> None:
+        """Serve with the weights at ``path`` from now on (``AsyncLLM.update_weights``)."""
+        engine = self.engine
+        await engine.update_weights(path, running=running, keep_drafts=keep_drafts)
+        self.fingerprint = fingerprint(engine.llm)
 
     @property
     def sequences(self) -> int:

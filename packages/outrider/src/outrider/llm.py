@@ -62,8 +62,6 @@ class LLM:
 
     _closed = False
     _recorder: Recorder | None = None
-    weights_digest = ""
-    """Of weights that have replaced those of the model's files; empty: none have."""
 
     def __init__(
         self,
@@ -243,8 +241,12 @@ class LLM:
         heads, own = self.drafters.heads, mtp_head(self.model)
         self.model.adopt(new.model)  # type: ignore[attr-defined]  # ``load_new`` has checked it
         self.drafters = self.drafters.renewed(renewed_heads(heads, own, self.model), keep_texts=keep_drafts)
-        self.engine.renew(self.drafters, new.sessions, keep_learned=keep_drafts)
-        self.weights_digest = new.digest
+        self.engine.renew(new.digest, self.drafters, new.sessions, keep_learned=keep_drafts)
+
+    @property
+    def weights_digest(self) -> str:
+        """Of weights that have replaced those of the model's files; empty: none have."""
+        return self.engine.weights
 
     def close(self) -> None:
         """Release the weights and caches; later calls raise ``EngineDeadError``.

@@ -28,7 +28,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "q4_1": {"dtype": "q4_1", "max_batched_tokens": 48},
     "torch": {"dtype": "bfloat16", "implementation": "torch"},
 }
-FAST = ("bfloat16", "q4_1")
+FAST = ("q4_1",)
 PROMPT = [*range(5, 40)] * 4
 OPTIONS: list[dict[str, Any]] = [
     {"temperature": 0.0},

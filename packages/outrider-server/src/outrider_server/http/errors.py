@@ -22,6 +22,7 @@ from outrider.errors import (
     NoTokenError,
     NumericalError,
     OutriderError,
+    WeightsReplacedError,
 )
 
 logger = logging.getLogger(__name__)
@@ -107,6 +108,8 @@ def as_api_error(error: BaseException) -> ApiError:
         return ApiError(503, "the engine has stopped: the server must be restarted", code="engine_dead")
     if isinstance(error, CapacityError):
         return unavailable(f"no room for this request: {error}", 1, "capacity")
+    if isinstance(error, WeightsReplacedError):
+        return unavailable(str(error), 1, "weights_replaced")
     if isinstance(error, GrammarError):
         return invalid(str(error), "response_format", "grammar_error")
     if isinstance(error, NoTokenError):

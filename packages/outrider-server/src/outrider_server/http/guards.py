@@ -24,6 +24,8 @@ logger = logging.getLogger("outrider_server.access")
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{0,5})?")
+OWN_KEY = ("/health", "/update_weights_from_disk")
+"""Paths that need no API key: they tell nothing, or ask for a key of their own."""
 MAX_SESSION = 256  # characters of a session's name that count
 
 
@@ -137,9 +139,9 @@ class ApiKeyMiddleware:
         self._all_see_all = metrics_key is None and (len(set(keys)) == 1 or settings.share_across_keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] != "/health":
+        if scope["type"] == "http" and scope["path"] not in OWN_KEY:
             headers = dict(scope["headers"])
-            key = _given_key(headers)
+            key = given_key(headers)
             known = not self._digests or _is_among(key, self._digests)
             sees_all = _is_among(key, self._metrics_digests) and _is_about_figures(scope["path"])
             state = scope.setdefault("state", {})
@@ -175,7 +177,8 @@ def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _given_key(headers: dict[bytes, bytes]) -> bytes:
+def given_key(headers: dict[bytes, bytes]) -> bytes:
+    """The key of a request's headers; empty without one."""
     scheme, _, value = headers.get(b"authorization", b"").strip().partition(b" ")
     value = value.strip()
     if scheme.lower() == b"bearer":

@@ -64,6 +64,8 @@ class Engine:
         self.vocab_size = min(vocab_size, model.config.vocab_size)
         self.cache = model.new_cache(cache) if kv_cache is None else kv_cache
         self.stats = EngineStats()
+        self.weights = ""
+        """A digest of weights that have replaced those of the model's files; empty: none have."""
         self._model = model
         self._checks = object()  # marks requests that this engine has checked, without keeping it alive
         self._sources = tuple(drafters)  # names; which sources there are does not change
@@ -87,7 +89,7 @@ class Engine:
         """Queue a request, checked unless ``check`` has passed it; raises what ``check`` raises."""
         if request.checked_by is not self._checks:
             self.check(request)
-        request.max_seq_len = self.max_seq_len
+        request.max_seq_len, request.weights = self.max_seq_len, self.weights
         if self._method(request).begin(request, self._parts):
             self._scheduler.add(request)
 
@@ -130,14 +132,15 @@ class Engine:
             self.abort(request.id)
 
     def renew(
-        self, drafters: Mapping[str, Drafter], sessions: SessionStore | None, *, keep_learned: bool = False
+        self, weights: str, drafters: Mapping[str, Drafter], sessions: SessionStore | None, *, keep_learned: bool
     ) -> None:
-        """Go on after the target's weights were replaced, while no request is running or waiting.
+        """Go on after the target's ``weights`` were replaced, while no request is running or waiting.
 
         Cached prefixes are forgotten, and drafters and saved sessions give way to these. ``keep_learned``: acceptance
         that was learned from texts stays.
         """
         assert not self.busy
+        self.weights = weights
         self.cache.forget_prefixes()
         self.close()
         self.sessions = sessions

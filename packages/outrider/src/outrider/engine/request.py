@@ -95,6 +95,7 @@ class Request:
     tokens: list[int] = field(init=False)  # prompt, then committed output
     max_seq_len: int = 0  # the engine's, once queued
     num_computed_tokens: int = 0  # tokens in the cache, at most len(tokens) - 1; set by ``CacheMemory``
+    weights: str = ""  # a digest of those that it runs with, if they have replaced those of the model's files
     checked_by: object = None  # the mark of the engine that has checked it
     slot: int | None = None
     is_arriving: bool = False  # whether saved rows are on their way into its slot

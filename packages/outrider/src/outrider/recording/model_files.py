@@ -13,21 +13,26 @@ __all__ = ["add_model_files", "model_digest", "precision_name"]
 _EDGE = 1 << 20  # bytes read at either end of a large file
 
 
-def model_digest(model: str) -> str:
-    """16 digits of a hash of a model's files: equal on every machine.
+def model_digest(model: str, weights: str = "") -> str:
+    """16 digits of a hash of a model's files, and of ``weights`` (``add_model_files``): equal on every machine.
 
     Of files beyond 2 MB the size and both ends are hashed: reading a large model whole would take a minute of start.
     """
     digest = hashlib.sha256()
-    add_model_files(digest, model)
+    add_model_files(digest, model, weights)
     return digest.hexdigest()[:16]
 
 
-def add_model_files(digest: hashlib._Hash, model: str) -> None:
-    """Add the files that decide a model's answers to a hash."""
+def add_model_files(digest: hashlib._Hash, model: str, weights: str = "") -> None:
+    """Add the files that decide a model's answers to a hash.
+
+    ``weights``: a hash of weights that have taken the place of those in the files; "": none have.
+    """
+    kinds = (".json", ".jinja") if weights else (".json", ".safetensors", ".gguf", ".jinja")
     for path in sorted(resolve(model).iterdir()):
-        if path.suffix in (".json", ".safetensors", ".gguf", ".jinja") and path.name != "outrider.json":
+        if path.suffix in kinds and path.name != "outrider.json":
             digest.update(path.name.encode() + _ends(path))
+    digest.update(weights.encode())
 
 
 def precision_name(model: LoadedModel) -> str:

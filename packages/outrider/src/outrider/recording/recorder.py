@@ -42,7 +42,8 @@ class Recorder:
         """  # fmt: skip
         check_place(path)
         self.path, self.model, self.logits, self.active = path, model, logits, True
-        self.digest, self.dtype = model_digest(model), precision_name(loaded)
+        self.dtype = precision_name(loaded)
+        self._digests = {"": model_digest(model)}  # by the weights that have replaced those of the files
 
     def __enter__(self) -> Self:
         return self
@@ -75,7 +76,7 @@ class Recorder:
                 finish_reason=request.finish_reason,
                 left_out=_left_out(request, own),
                 model=model or self.model,
-                model_digest=self.digest,
+                model_digest=self._digest(request.weights),
                 dtype=self.dtype,
                 id=f"{name}-{index}" if name else f"request-{request.id}",
                 time=now,
@@ -91,6 +92,11 @@ class Recorder:
                 os.close(file)
         except OSError as error:
             logger.warning("cannot record to %s: %s", self.path, error.strerror)
+
+    def _digest(self, weights: str) -> str:
+        if weights not in self._digests:
+            self._digests[weights] = model_digest(self.model, weights)
+        return self._digests[weights]
 
     def follow(self, request: Request, steps: Generator[StepOutput]) -> Iterator[StepOutput]:
         """The tokens of a stream, which is written when it ends, or is left."""
