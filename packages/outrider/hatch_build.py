@@ -1,7 +1,9 @@
 """Puts the compiled native library into a wheel, if ``OUTRIDER_WHEEL`` names the platform that the wheel is for.
 
     OUTRIDER_WHEEL=manylinux_2_28_x86_64 pip wheel --no-deps .      (compiled by zig, which knows old versions of glibc)
-    OUTRIDER_WHEEL=manylinux_2_28_aarch64 pip wheel --no-deps .     (on any machine)
+    OUTRIDER_WHEEL=manylinux_2_28_aarch64 pip wheel --no-deps .     (on any machine, as are the next two)
+    OUTRIDER_WHEEL=macosx_11_0_arm64 pip wheel --no-deps .
+    OUTRIDER_WHEEL=win_amd64 pip wheel --no-deps .
     OUTRIDER_WHEEL=native CC=gcc pip wheel --no-deps .              (for this machine and its system)
 
 Without it a wheel holds the C sources, as an editable installation does, and the library is compiled on first use.
@@ -24,14 +26,15 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 VARIABLE = "OUTRIDER_WHEEL"
 _MANYLINUX = re.compile(r"manylinux_2_(\d+)_(x86_64|aarch64)")
+_OTHERS = {"macosx_11_0_arm64": ("aarch64", "macos"), "win_amd64": ("x86_64", "windows")}
 
 
 class NativeLibrary(BuildHookInterface):
     """Compiles the library, adds it to the wheel and gives the wheel its platform."""
 
     def dependencies(self) -> list[str]:
-        zig = self.target_name == "wheel" and _MANYLINUX.fullmatch(os.environ.get(VARIABLE, "")) is not None
-        return ["ziglang>=0.14"] if zig else []
+        zig = self.target_name == "wheel" and os.environ.get(VARIABLE, "") not in ("", "native")
+        return ["ziglang>=0.16"] if zig else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         platform = os.environ.get(VARIABLE)
@@ -53,14 +56,15 @@ class NativeLibrary(BuildHookInterface):
             shutil.rmtree(self._folder)
 
     def _compile(self, native: ModuleType, platform: str) -> Path:
-        manylinux = _MANYLINUX.fullmatch(platform)
-        if platform != "native" and manylinux is None:
-            raise ValueError(f"{VARIABLE}={platform!r}: use manylinux_2_28_x86_64, manylinux_2_28_aarch64 or native")
-        target = manylinux[2] if manylinux else native.machine_target()
-        compiler = native.find_compiler("zig" if manylinux else None, target)
+        manylinux, here = _MANYLINUX.fullmatch(platform), (native.machine_target(), native.machine_system())
+        known = {"native": here, **_OTHERS, **({platform: (manylinux[2], "linux")} if manylinux else {})}
+        if platform not in known:
+            raise ValueError(f"{VARIABLE}={platform!r}: use manylinux_2_28_x86_64, {', '.join(known)}")
+        target, system = known[platform]
+        compiler = native.find_compiler(None if platform == "native" else "zig", target, system)
         if compiler is None:
             raise RuntimeError("no C compiler: install gcc or clang")
-        library = Path(self._folder, native.library_name(target))
+        library = Path(self._folder, native.library_name(target, system))
         native.compile_library(compiler, library)
         if manylinux and (newest := _newest_glibc(library)) > int(manylinux[1]):
             raise RuntimeError(f"{library.name} needs glibc 2.{newest}, so it is not {platform}")

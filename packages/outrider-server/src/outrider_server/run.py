@@ -7,7 +7,6 @@ import contextlib
 import faulthandler
 import logging
 import os
-import signal
 import socket
 import threading
 from collections.abc import Callable, Generator, Mapping
@@ -20,6 +19,7 @@ from outrider.errors import OutriderError
 from outrider.llm import LLM
 from outrider.sessions import domain_secret
 from outrider.utils.garbage import freeze_gc
+from outrider.utils.system import on_end_signals
 from outrider_server.app import create_app
 from outrider_server.http.context import log_sharing
 from outrider_server.http.listening import BACKLOG, SURPLUS, IdleConnections, address, connection_limit, listen, tls
@@ -167,9 +167,7 @@ class UvicornServer(uvicorn.Server):
     def capture_signals(self) -> Generator[None, None, None]:
         """Both signals stop the server; unlike uvicorn's, they are not raised again once it has stopped."""
         if threading.current_thread() is threading.main_thread():
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self.handle_signal)
+            on_end_signals(asyncio.get_running_loop(), self.handle_signal)
         yield
 
     def handle_signal(self) -> None:

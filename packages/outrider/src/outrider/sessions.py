@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import secrets
 from contextlib import suppress
 from importlib.metadata import version
@@ -21,6 +20,7 @@ from outrider.models.batch import ForwardBatch, Span
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.native.library import ABI
 from outrider.utils.json_files import read_json_object
+from outrider.utils.system import private_file
 from outrider.weights.hub.checksums import large_file_digest
 from outrider.weights.hub.manifest import MANIFEST
 
@@ -56,7 +56,7 @@ def domain_secret(session_dir: str) -> bytes:
     path = place.folder / "secret"
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with suppress(FileExistsError), open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with suppress(FileExistsError), open(private_file(path, "x"), "wb") as file:
             file.write(secrets.token_bytes(32))
         secret = path.read_bytes()
     except OSError as error:

@@ -4,14 +4,16 @@
                                               ARGS=--here: this machine's compiler and instruction sets, nothing else)
 
 Everything that this machine can run is run: its own instruction sets; the same with zig's compiler, if the package
-``ziglang`` is installed; the other architecture and an older processor under qemu-user, if that is installed with a
-compiler (Debian: qemu-user, gcc-aarch64-linux-gnu). Instruction sets that could not be run are named. A last build has
+``ziglang`` is installed; that one's program for Windows under wine, if that is installed; the other architecture and an
+older processor under qemu-user, if that is installed with a compiler (Debian: wine64, qemu-user,
+gcc-aarch64-linux-gnu). Instruction sets that could not be run are named. A last build has
 one sum in another order, and must differ.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -61,6 +63,9 @@ def checks(compiler: Compiler, *, here: bool) -> list[Check]:
     zig = find_compiler("zig") if _has_zig() else None
     if zig is not None:
         found.append(Check("this machine, compiled by zig", zig, arguments=("-t", "4")))
+    windows = find_compiler("zig", system="windows") if zig is not None and own == "x86_64" else None
+    if windows is not None and shutil.which("wine"):
+        found.append(Check("wine, Windows", windows, words=("wine",), arguments=("-t", "4")))
     if own == "x86_64" and shutil.which("qemu-x86_64"):
         words = ("qemu-x86_64", "-cpu", "Haswell")
         found.append(Check("qemu, a processor with AVX2", compiler, ("-static",), words, ("-t", "4", "avx2")))
@@ -77,10 +82,13 @@ def run(check: Check, folder: Path) -> dict[str, str]:
 
     Raises ``CompileError`` if the driver cannot be built or fails.
     """
-    program = folder / "driver"
+    program = folder / ("driver.exe" if check.compiler.system == "windows" else "driver")
     compile_program(check.compiler, HERE / "driver.c", program, check.flags)
     command = [*check.words, str(program), *check.arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=1800)
+    environment = os.environ | {"WINEPREFIX": str(folder / "wine"), "WINEDEBUG": "-all"}
+    done = subprocess.run(
+        command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1800, env=environment
+    )
     if done.returncode != 0:  # qemu also warns of what it leaves out, which does not matter
         raise CompileError(f"{check.name}: the driver failed:\n{done.stderr.strip()}")
     digests = {}
@@ -124,7 +132,7 @@ def main() -> int:
         return 1
     expected = None if write or not EXPECTED.exists() else EXPECTED.read_text().strip()
     try:
-        with tempfile.TemporaryDirectory() as name:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:  # wine's server ends a little later
             first, equal = _compare(expected, compiler, Path(name), here=asked.here)
             control = run(Check("control", compiler, (CONTROL,), arguments=("-t", "1")), Path(name))
     except (CompileError, subprocess.TimeoutExpired) as error:

@@ -56,10 +56,10 @@ static void make_cache(memory *m, const outrider_model *model, int32_t type) {
 
 static void free_cache(memory *m, const outrider_model *model) {
     for (int i = 0; i < model->layers; i++) {
-        free(m->keys[i]);
-        free(m->values[i]);
-        free(m->key_scales[i]);
-        free(m->value_scales[i]);
+        free_aligned(m->keys[i]);
+        free_aligned(m->values[i]);
+        free_aligned(m->key_scales[i]);
+        free_aligned(m->value_scales[i]);
     }
 }
 
@@ -139,7 +139,7 @@ static void run_prompts(const outrider_model *model, const memory *m) {
         fprintf(stderr, "%s: a prompt in pieces differs from one in one piece\n", outrider_isa(context));
         failures++;
     }
-    free(whole);
+    free_aligned(whole);
 }
 
 /* Nine nodes below one another at random, then one of each kind of row in one batch. */
@@ -178,7 +178,7 @@ static void run_inputs(const outrider_model *model, const memory *m) {
     inputs[2 * model->hidden] = 0x1p60f; /* one number that dwarfs its group */
     place_chain(0, 17, 5, model, 9);
     run("inputs", model, m, 1, (outrider_span[]){chain_of(17, 5, 2)}, inputs);
-    free(inputs);
+    free_aligned(inputs);
 }
 
 /* Every format by itself, for every number of rows that kernels treat differently. */
@@ -192,10 +192,10 @@ static void run_linear(void) {
             require(outrider_linear(context, &w, counts[i], x, y), "linear");
             add_floats("linear", y, counts[i] * w.outputs);
         }
-        free(x);
-        free(y);
-        free((void *)w.panels);
-        free((void *)w.bias);
+        free_aligned(x);
+        free_aligned(y);
+        free_aligned((void *)w.panels);
+        free_aligned((void *)w.bias);
     }
 }
 

@@ -128,9 +128,9 @@ static void make_states(state_memory *m, const outrider_model *model, const stat
 
 static void free_states(state_memory *m, const outrider_model *model) {
     for (int i = 0; i < model->layers; i++) {
-        free(m->state[i]);
-        free(m->inputs[i]);
-        free(m->updates[i]);
+        free_aligned(m->state[i]);
+        free_aligned(m->inputs[i]);
+        free_aligned(m->updates[i]);
     }
 }
 
@@ -172,7 +172,7 @@ static void run_drafts(const outrider_model *model, const memory *m) {
         fprintf(stderr, "%s: a hybrid that rolls back differs from one that does not\n", outrider_isa(context));
         failures++;
     }
-    free(whole);
+    free_aligned(whole);
 }
 
 /* A tree behind a chain beside two other sequences, then a tree whose root is not settled. */

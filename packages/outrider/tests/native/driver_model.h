@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "native.h"
+#include "system.h"
 
 /* ---- Random numbers (Steele, Lea and Flood's SplitMix64) ---------------------------------------------------------- */
 
@@ -25,7 +26,7 @@ static int64_t random_below(int64_t n) { return (int64_t)(random_bits() % (uint6
 static float random_float(float most) { return ((float)random_below(1 << 24) * 0x1p-23f - 1.0f) * most; }
 
 static void *allocate(size_t size) {
-    void *memory = aligned_alloc(64, (size + 63) / 64 * 64);
+    void *memory = allocate_aligned(64, (size + 63) / 64 * 64);
     if (!memory) {
         fprintf(stderr, "no memory\n");
         exit(2);

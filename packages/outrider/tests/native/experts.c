@@ -129,8 +129,8 @@ static int differs(outrider_context *c, const outrider_model *m, int rows, const
                             .span = &span, .residual = found};
     int status = outrider_forward(c, m, &cache, &batch);
     int wrong = status || memcmp(found, expected, (size_t)rows * HIDDEN * sizeof(float));
-    for (int i = 0; i < m->layers; i++) free(keys[i]), free(values[i]);
-    free(found);
+    for (int i = 0; i < m->layers; i++) free_aligned(keys[i]), free_aligned(values[i]);
+    free_aligned(found);
     return wrong;
 }
 

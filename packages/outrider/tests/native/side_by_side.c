@@ -47,7 +47,7 @@ static void run_model(job *j, outrider_context *context, const outrider_cache *c
                                 .positions = positions, .span = &span, .logit_row = &last, .logits = logits};
         add(j, outrider_forward(context, &model, cache, &batch), logits, model.head->outputs);
     }
-    free(logits);
+    free_aligned(logits);
 }
 
 static void *run_job(void *argument) {
@@ -64,7 +64,7 @@ static void *run_job(void *argument) {
         if (context) run_model(j, context, &cache);
         if (!j->shared) add(j, outrider_destroy(context), NULL, 0);
     }
-    for (int i = 0; i < model.layers; i++) free(keys[i]), free(values[i]);
+    for (int i = 0; i < model.layers; i++) free_aligned(keys[i]), free_aligned(values[i]);
     return NULL;
 }
 

@@ -20,6 +20,7 @@ from typing import Any
 from outrider import __version__
 from outrider.errors import ConfigError
 from outrider.native.processor import processor_name
+from outrider.utils.system import private_file
 from outrider_lab.certify.report import Certificate
 from outrider_lab.referee.page import ELEMENT, Document, render
 
@@ -133,7 +134,7 @@ def _private_key(path: Path) -> Any:
         if not path.exists():
             made = keys.Ed25519PrivateKey.generate()
             form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with os.fdopen(private_file(path, "x"), "wb") as file:
                 file.write(made.private_bytes(*form))
         private = serialization.load_pem_private_key(path.read_bytes(), None)
     except OSError as error:

@@ -7,12 +7,12 @@ import contextlib
 import errno
 import logging
 import os
-import resource
 import socket
 import ssl
 import stat
 
 from outrider.errors import ConfigError
+from outrider.utils.system import raise_open_files
 from outrider_server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
@@ -27,18 +27,14 @@ BACKLOG = 1024
 
 def connection_limit(wanted: int) -> int:
     """How many of the ``wanted`` connections there can be; the soft limit of open files is raised for them."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = wanted + SURPLUS + OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < need:
-        soft = need if hard == resource.RLIM_INFINITY else min(need, hard)
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if soft == resource.RLIM_INFINITY or soft >= need:
+    files = raise_open_files(need)
+    if files == need:
         return wanted
-    limit = max(1, soft - SURPLUS - OTHER_FILES)
+    limit = max(1, files - SURPLUS - OTHER_FILES)
     logger.warning(
-        "open files are limited to %d, so connections to %d, not %d: raise `ulimit -n` to %d", soft, limit, wanted, need
+        "open files are limited to %d, so connections to %d, not %d: raise `ulimit -n` to %d",
+        *(files, limit, wanted, need),
     )
     return limit
 
@@ -65,6 +61,8 @@ def listen(settings: ServerSettings) -> socket.socket:
 
 def _listen_unix(path: str) -> socket.socket:
     """A socket file that only its owner can use; one that a dead server left behind is replaced."""
+    if not hasattr(socket, "AF_UNIX"):
+        raise ConfigError("Python has no Unix sockets on this system: leave --uds out")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):

@@ -88,6 +88,7 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
     from outrider.native.cores import usable_cores
     from outrider.native.library import library
     from outrider.native.processor import installed_version, num_threads, processor_name, set_num_threads
+    from outrider.utils.system import total_memory
     from outrider.utils.user_cache import cache_root
     from outrider.weights.loader import choose_device
 
@@ -105,7 +106,7 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
         "processor": processor_name(),
         "cores": os.cpu_count(),
         "threads": num_threads(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "memory_gb": round(total_memory() / 1e9, 1),
         "gpu": None if device == "cpu" else _gpu_name(),
         "device": str(device),
         **native_facts(num_threads()),

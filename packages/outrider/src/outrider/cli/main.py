@@ -18,6 +18,7 @@ from outrider.cli import chat, doctor, generate, models
 from outrider.cli.shared.extended import Commands
 from outrider.cli.shared.help import add, print_without_command
 from outrider.errors import OutriderError
+from outrider.utils.system import utf8_output
 
 # Recent versions of typer bundle click: its errors are found through the one that typer names.
 _UsageError, _ClickError = typer.BadParameter.__mro__[1:3]
@@ -68,6 +69,7 @@ def _root(
 
 def main() -> None:
     """Run the command line; every expected failure is one line on stderr and an exit code."""
+    utf8_output(sys.stdout, sys.stderr)
     try:
         code = app(prog_name="outrider", standalone_mode=False)
     except OutriderError as error:
@@ -80,7 +82,7 @@ def main() -> None:
     except OSError as error:
         if error.errno not in _UNWRITABLE or error.filename is not None:
             raise
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (what is left there cannot be written either)
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (what is left there cannot be written either)
         sys.exit(_complain(f"cannot write the output: {error.strerror}", 1))
     except Exception as error:
         if not isinstance(error, _ClickError):

@@ -6,7 +6,6 @@ cache. ``OUTRIDER_ANSWERS=now`` makes it while the model is loaded, and ``off`` 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import os
@@ -21,6 +20,7 @@ import numpy as np
 from outrider.drafters.datastore import Datastore, collect
 from outrider.errors import ConfigError, ModelFormatError, OutriderError
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.utils.system import give_way, limit_process, own_session
 from outrider.utils.user_cache import cache_root, locked
 from outrider.weights.hub.checksums import large_file_digest
 
@@ -36,7 +36,6 @@ _KEPT = 16  # datastores in the cache; the oldest make room
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 _COMMAND = "from outrider.drafters.shared_answers import main; main()"
 _SINGLE = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "OUTRIDER_COMPILE": "0"}
-_NICE = 10  # beside work that takes all processors: a tenth of one
 _CPU_S, _MEMORY = 120, 8 << 30  # seconds, and bytes of address space, until the process is stopped
 
 
@@ -64,9 +63,7 @@ class SharedAnswers:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} | _SINGLE
         try:
             null = subprocess.DEVNULL
-            process = subprocess.Popen(
-                command, stdin=null, stdout=null, stderr=null, env=environment, start_new_session=True
-            )
+            process = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, env=environment, **own_session())
         except OSError as error:
             logger.debug("no datastore of the shared answers: %s", error)
             return
@@ -141,12 +138,8 @@ def write(folder: Path, vocab_size: int, texts: Path, file: Path) -> None:
 
 def main() -> None:
     """The process that writes a datastore. Arguments: as for ``write``."""
-    import resource  # not every system has it
-
-    os.nice(_NICE)
-    for kind, most in ((resource.RLIMIT_CPU, _CPU_S), (resource.RLIMIT_AS, _MEMORY)):
-        with contextlib.suppress(ValueError, OSError):  # an administrator's own limit is lower
-            resource.setrlimit(kind, (most, resource.getrlimit(kind)[1]))
+    give_way()
+    limit_process(memory=_MEMORY, seconds=_CPU_S)
     try:
         write(Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]))
     except OutriderError:

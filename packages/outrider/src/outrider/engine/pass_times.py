@@ -125,7 +125,7 @@ def _write(path: Path, value: Any) -> None:
     with suppress(OSError):  # a cache that cannot be written costs a second at the next start
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(value))
+        fresh.write_text(json.dumps(value), encoding="utf-8")
         os.replace(fresh, path)
 
 
@@ -141,6 +141,6 @@ def _place(model: NativeLlamaModel) -> Path:
 def _read(path: Path) -> PassTimes:
     """The times in a file; empty if it is missing or holds anything but positive times."""
     try:
-        return _from_json(json.loads(path.read_text()))
+        return _from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return {}

@@ -1,6 +1,6 @@
 """Compiles the C files of ``src`` into one shared library, for this machine or another.
 
-    python -m outrider.native.compile --out DIR [--cc CC] [--target aarch64] [--sanitize]
+    python -m outrider.native.compile --out DIR [--cc CC] [--target aarch64] [--system macos] [--sanitize]
 
 The file imports only the standard library and also runs by its path, so that wheels can be built without any
 installation. One library serves all processors of an architecture: each instruction set has its own file with its
@@ -30,6 +30,7 @@ SOURCES = Path(__file__).parent / "src"
 FLAGS = (
     *("-O3", "-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-pthread"),
     "-Werror=vla",  # arrays whose length is an argument could overrun the stack
+    "-Werror=implicit-function-declaration",  # as newer compilers have it
 )
 LIBRARIES = ("-lm",)  # for fmaf, where the processor has no instruction for it
 SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
@@ -60,7 +61,9 @@ GLIBC = "2.28"
 _JOBS = 2  # compilers at once
 _TIMEOUT = 600  # seconds for one file
 _NAMES = {"amd64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}
-_SUFFIXES = {"Darwin": ".dylib", "Windows": ".dll"}
+_SYSTEMS = {"Darwin": "macos", "Windows": "windows"}
+_SUFFIXES = {"macos": ".dylib", "windows": ".dll"}
+_ZIG_SYSTEMS = {"macos": "macos.11.0", "windows": "windows-gnu"}
 
 
 class CompileError(Exception):
@@ -69,10 +72,11 @@ class CompileError(Exception):
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler: its command with the arguments to compile for ``target``."""
+    """A C compiler: its command with the arguments to compile for ``target`` and ``system``."""
 
     command: tuple[str, ...]
     target: str
+    system: str
 
     def flags(self, flags: Sequence[str]) -> list[str]:
         """``flags`` in this compiler's spelling."""
@@ -89,7 +93,7 @@ class Compiler:
         """An identity of the compiler and its version, found without starting it."""
         program = Path(shutil.which(self.command[0]) or self.command[0]).resolve()
         about = program.stat() if program.exists() else None
-        seen = (self.command, self.target, str(program), about and (about.st_size, about.st_mtime_ns))
+        seen = (self.command, self.target, self.system, str(program), about and (about.st_size, about.st_mtime_ns))
         return hashlib.sha256(repr((seen, _zig_version())).encode()).hexdigest()[:12]
 
 
@@ -99,35 +103,39 @@ def machine_target() -> str:
     return _NAMES.get(name, name)
 
 
-def find_compiler(chosen: str | None = None, target: str | None = None) -> Compiler | None:
+def machine_system() -> str:
+    """This machine's system: "macos", "windows", or "linux" for all others."""
+    return _SYSTEMS.get(platform.system(), "linux")
+
+
+def find_compiler(chosen: str | None = None, target: str | None = None, system: str | None = None) -> Compiler | None:
     """``chosen``, else $CC, else cc, gcc or clang, else zig where the package ``ziglang`` is installed, else None.
 
-    For another architecture than this machine's: ``chosen``, else a cross compiler of GNU's name, else zig.
+    For another architecture than this machine's: ``chosen``, else a cross compiler of GNU's name, else zig. For another
+    system, and for Windows, whose gcc keeps vectors on a stack that is not aligned for them: ``chosen``, else zig.
     """
-    own = machine_target()
-    target = target or own
-    chosen = chosen or (os.environ.get("CC") if target == own else None)
+    here = (machine_target(), machine_system())
+    wanted = target, system = (target or here[0], system or here[1])
+    chosen = chosen or (os.environ.get("CC") if wanted == here else None)
     if chosen:
         words = tuple(shlex.split(chosen))
-        return Compiler(_zig_command(target) if words == ("zig",) else words, target)
-    for name in ("cc", "gcc", "clang") if target == own else (f"{target}-linux-gnu-gcc",):
+        return Compiler(_zig_command(target, system) if words == ("zig",) else words, target, system)
+    names = ("cc", "gcc", "clang") if target == here[0] else (f"{target}-linux-gnu-gcc",)
+    for name in names if system == here[1] != "windows" else ():
         if shutil.which(name):
-            return Compiler((name,), target)
-    return Compiler(_zig_command(target), target) if _zig_version() is not None else None
+            return Compiler((name,), target, system)
+    return Compiler(_zig_command(target, system), target, system) if _zig_version() is not None else None
 
 
 def _zig_version() -> str | None:
     spec = importlib.util.find_spec("ziglang")
-    if spec is None or spec.origin is None:
-        return None
-    return str(Path(spec.origin).stat().st_mtime_ns)
+    return str(Path(spec.origin).stat().st_mtime_ns) if spec is not None and spec.origin is not None else None
 
 
-def _zig_command(target: str) -> tuple[str, ...]:
+def _zig_command(target: str, system: str) -> tuple[str, ...]:
     """zig's command with ``-target``, without which zig uses every instruction of this processor."""
-    system = platform.system()
-    libc = f"linux-gnu.{GLIBC}" if platform.libc_ver()[0] == "glibc" else "linux-musl"
-    place = {"Darwin": "macos", "Windows": "windows-gnu"}.get(system, libc)
+    musl = machine_system() == "linux" and platform.libc_ver()[0] != "glibc"
+    place = _ZIG_SYSTEMS.get(system, "linux-musl" if musl else f"linux-gnu.{GLIBC}")
     return sys.executable, "-m", "ziglang", "cc", "-target", f"{target}-{place}"
 
 
@@ -142,7 +150,7 @@ def source_files(target: str) -> dict[Path, tuple[str, ...]]:
 
 
 def source_key(target: str) -> str:
-    """A digest of all sources and flags: libraries of equal key and target behave alike."""
+    """A digest of all sources and flags: libraries of equal key, target and system behave alike."""
     digest = hashlib.sha256(repr((FLAGS, LIBRARIES, sorted(INSTRUCTION_SETS.items()), target)).encode())
     for path in sorted(SOURCES.glob("*.[ch]")):
         text = path.read_bytes()
@@ -150,9 +158,9 @@ def source_key(target: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def library_name(target: str) -> str:
-    """The name of a library of these sources, different for every version of them."""
-    return f"liboutrider-{source_key(target)}{_SUFFIXES.get(platform.system(), '.so')}"
+def library_name(target: str, system: str | None = None) -> str:
+    """The name of a library of these sources, different for every version of them. ``system``: None is this one's."""
+    return f"liboutrider-{source_key(target)}{_SUFFIXES.get(system or machine_system(), '.so')}"
 
 
 def checksum_path(library: Path) -> Path:
@@ -171,7 +179,7 @@ def compile_library(compiler: Compiler, result: Path, *, sanitize: bool = False)
         flags = (*FLAGS, *(SANITIZE if sanitize else ()))
         objects = _compile_objects(compiler, source_files(compiler.target), flags, folder)
         built, checksum = folder / result.name, folder / "checksum"
-        strip = () if sanitize or platform.system() == "Darwin" else ("-s",)
+        strip = () if sanitize or compiler.system == "macos" else ("-s",)
         _run((*compiler.command, *flags, "-shared", *strip, *map(str, objects), "-o", str(built), *LIBRARIES))
         checksum.write_text(hashlib.sha256(built.read_bytes()).hexdigest() + "\n")
         checksum.replace(checksum_path(result))
@@ -192,8 +200,7 @@ def _compile_objects(
 ) -> list[Path]:
     def compile_one(item: tuple[Path, tuple[str, ...]]) -> Path:
         source, own = item
-        if source.name in RECENT and not compiler.knows(own):
-            own = ()
+        own = () if source.name in RECENT and not compiler.knows(own) else own
         result = folder / f"{source.stem}.o"
         _run((*compiler.command, *flags, *compiler.flags(own), "-c", str(source), "-o", str(result)))
         return result
@@ -215,22 +222,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Compile Outrider's native library.")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write it to")
     parser.add_argument("--cc", help="the compiler; 'zig' is that of the package ziglang")
-    parser.add_argument("--target", choices=("x86_64", "aarch64"), default=machine_target(), help="default: this one's")
+    parser.add_argument("--target", choices=("x86_64", "aarch64"), default=machine_target())
+    parser.add_argument("--system", choices=("linux", "macos", "windows"), default=machine_system())
     parser.add_argument("--sanitize", action="store_true", help="with address and undefined-behaviour sanitizers")
     parser.add_argument("--program", type=Path, metavar="FILE.c", help="a program of this file in place of a library")
-    parser.add_argument(
-        "--flag", action="append", default=[], help="one more flag for a program, such as --flag=-static"
-    )
+    parser.add_argument("--flag", action="append", default=[], help="one more flag for a program: --flag=-static")
     asked = parser.parse_args(arguments)
-    compiler = find_compiler(asked.cc, asked.target)
+    compiler = find_compiler(asked.cc, asked.target, asked.system)
     if compiler is None:
-        print(f"no C compiler for {asked.target}: name one with --cc, or `pip install ziglang`", file=sys.stderr)
+        print(f"no C compiler for {asked.target} {asked.system}: use --cc, or `pip install ziglang`", file=sys.stderr)
         return 1
-    result = asked.out / (asked.program.stem if asked.program else library_name(asked.target))
+    program = asked.program and asked.program.stem + (".exe" if asked.system == "windows" else "")
+    result = asked.out / (program or library_name(compiler.target, compiler.system))
     try:
-        if asked.program:
-            extra = (*(SANITIZE if asked.sanitize else ()), *asked.flag)
-            compile_program(compiler, asked.program, result, extra)
+        if program:
+            compile_program(compiler, asked.program, result, (*(SANITIZE if asked.sanitize else ()), *asked.flag))
         else:
             compile_library(compiler, result, sanitize=asked.sanitize)
     except CompileError as error:

@@ -8,11 +8,11 @@ use it up early in each period and then all stand still together.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Collection
 from pathlib import Path
 
 from outrider.utils.control_groups import ROOT, processor_quota, read_text
+from outrider.utils.system import allowed_processors
 
 __all__ = ["physical_cores", "usable_cores"]
 
@@ -29,7 +29,7 @@ def usable_cores(allowed: Collection[int] | None = None, root: Path = ROOT) -> i
 def physical_cores(allowed: Collection[int] | None = None, root: Path = ROOT) -> int:
     """Cores with at least one logical processor among ``allowed``; a processor without a topology is a core."""
     if allowed is None:
-        allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+        allowed = allowed_processors()
     return len({_siblings(cpu, root) for cpu in allowed})
 
 

@@ -19,6 +19,7 @@ from outrider.native.gguf_types import GGUF_TYPES_BY_NUMBER, gguf_number
 from outrider.native.library import ABI
 from outrider.native.plans import Plan, Target
 from outrider.native.stored import StoredTensor
+from outrider.utils.system import read_at
 
 __all__ = ["PackedPlace", "facts_of"]
 
@@ -65,7 +66,7 @@ def _identity(name: str) -> list[Any]:
         found, number = os.fstat(file.fileno()), file.fileno()
         digest = hashlib.blake2b(digest_size=16)
         for place, size in _samples(found.st_size):
-            digest.update(os.pread(number, size, place))
+            digest.update(read_at(number, size, place))
     return [found.st_size, found.st_mtime_ns, digest.hexdigest()]
 
 

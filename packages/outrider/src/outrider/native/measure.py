@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from outrider.native.context import NativeContext
 from outrider.native.library import native_library
+from outrider.utils.system import total_memory
 
 __all__ = ["MachineRates", "measure_rates", "thread_counts"]
 
@@ -46,7 +46,7 @@ def measure_rates(context: NativeContext) -> MachineRates:
     Raises ``MemoryError``.
     """
     library = native_library()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = total_memory()
     read = library.outrider_memory_rate(context.address, min(_BUFFER, memory // 8))
     multiplied = library.outrider_arithmetic_rate(context.address)
     if not read or not multiplied:

@@ -131,7 +131,7 @@ def _better_copied(mapped: Bytes, read: Sequence[Piece]) -> bool:
 def _huge_bytes(mapped: Bytes, otherwise: int, maps: Path = Path("/proc/self/smaps")) -> int:
     """Bytes of a mapping that lie in huge pages; ``otherwise`` where the system does not tell."""
     try:
-        lines = maps.read_text().splitlines()
+        lines = maps.read_text(encoding="utf-8").splitlines()
     except OSError:
         return otherwise
     end, ours = f"-{mapped.ctypes.data + mapped.nbytes:x} ", False

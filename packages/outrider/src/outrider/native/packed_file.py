@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.native.pieces import Piece, Pieces, checksum, scratch, share_out
+from outrider.utils.system import read_at, write_at
 from outrider.utils.user_cache import locked
 
 __all__ = ["SUFFIX", "PackedFile", "read_facts"]
@@ -138,14 +139,14 @@ class PackedFile:
             panels = memory(piece)
             piece.pack(panels)
             sums[place] = checksum(panels)
-            _write(file, panels.data, _START + piece.start)
+            write_at(file, panels.data, _START + piece.start)
 
         share_out(pieces.all, pack, tell)
         header = json.dumps(self.facts).encode() + b"\n" + struct.pack(f"<{len(sums)}Q", *sums)
         if _PREFIX.size + len(header) > _START:
             raise OSError("too many matrices")
         prefix = _PREFIX.pack(_MAGIC, len(header), checksum(np.frombuffer(header, np.uint8)))
-        _write(file, memoryview(prefix + header), 0)
+        write_at(file, memoryview(prefix + header), 0)
 
 
 def read_facts(path: Path) -> dict[str, Any] | None:
@@ -159,11 +160,11 @@ def read_facts(path: Path) -> dict[str, Any] | None:
 
 def _read_header(file: int) -> tuple[dict[str, Any], list[int]]:
     """Facts and checksums. Raises ValueError for a damaged header."""
-    prefix = os.pread(file, _PREFIX.size, 0)
+    prefix = read_at(file, _PREFIX.size, 0)
     if len(prefix) < _PREFIX.size or prefix[: len(_MAGIC)] != _MAGIC:
         raise ValueError("its beginning is not that of packed weights")
     _, size, expected = _PREFIX.unpack(prefix)
-    header = os.pread(file, min(size, _START), _PREFIX.size)
+    header = read_at(file, min(size, _START), _PREFIX.size)
     if not header or len(header) != size or checksum(np.frombuffer(header, np.uint8)) != expected:
         raise ValueError("its header has another checksum")
     line, _, sums = header.partition(b"\n")
@@ -171,9 +172,3 @@ def _read_header(file: int) -> tuple[dict[str, Any], list[int]]:
     if not isinstance(facts, dict) or len(sums) % 8:
         raise ValueError("its header is that of another version")
     return facts, [number for (number,) in struct.iter_unpack("<Q", sums)]
-
-
-def _write(file: int, data: memoryview, place: int) -> None:
-    while data:
-        done = os.pwrite(file, data, place)
-        data, place = data[done:], place + done

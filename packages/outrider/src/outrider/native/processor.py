@@ -45,7 +45,7 @@ def _processors() -> dict[int, dict[str, str]]:
     """Linux's properties of each logical processor."""
     found: dict[int, dict[str, str]] = {}
     if _CPUINFO.exists():
-        for block in _CPUINFO.read_text(errors="replace").split("\n\n"):
+        for block in _CPUINFO.read_text(encoding="utf-8", errors="replace").split("\n\n"):
             fields = {
                 key.strip(): value.strip() for key, _, value in (line.partition(":") for line in block.split("\n"))
             }

@@ -18,6 +18,7 @@ from outrider.models.base import LoadedModel
 from outrider.models.inputs import TEXT
 from outrider.recording.model_files import model_digest, precision_name
 from outrider.recording.records import Recorded
+from outrider.utils.system import private_file
 from outrider.utils.whole_files import check_place
 
 __all__ = ["Recorder"]
@@ -85,7 +86,7 @@ class Recorder:
             )
             lines += json.dumps(asdict(recorded), ensure_ascii=False) + "\n"
         try:
-            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            file = private_file(self.path, "a")
             try:
                 os.write(file, lines.encode())
             finally:

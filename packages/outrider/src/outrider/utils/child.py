@@ -8,12 +8,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
-import signal
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,10 +19,10 @@ from functools import cache
 from typing import Any
 
 from outrider.errors import CapacityError
+from outrider.utils.system import own_session, ran_out_of_time
 
 STARTUP = 120.0  # seconds for a process to start and read its setup, which takes about one
 COMMAND = "from outrider.utils.child_main import main; main()"
-_PIECE = 1 << 16
 
 
 class ChildError(Exception):
@@ -138,8 +135,7 @@ class _Child:
         self.kill = weakref.finalize(self, _end, self._process)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
-        os.set_blocking(self._in, False)
+        self._in, self._out = self._process.stdin, self._process.stdout
         try:
             self.exchange(json.dumps(setup).encode() + b"\n", STARTUP)
         except BaseException:
@@ -159,25 +155,44 @@ class _Child:
         self._process.kill()
 
     def exchange(self, data: bytes, seconds: float) -> bytes:
-        """Send a line and read one."""
-        end, reply, rest = time.monotonic() + seconds, bytearray(), memoryview(data)
-        while not reply.endswith(b"\n"):
-            left = end - time.monotonic()
-            writing = [self._in] if rest else []
-            readable, writable, _ = select.select([self._out], writing, [], max(0.0, left))
-            if readable:
-                piece = os.read(self._out, _PIECE)
-                if not piece:
-                    raise ChildError(_cause(self._process, seconds))
-                reply += piece
-            elif writable:
-                try:
-                    rest = rest[os.write(self._in, rest[:_PIECE]) :]
-                except BrokenPipeError:
-                    raise ChildError(_cause(self._process, seconds)) from None
-            else:
-                raise ChildError(_too_long(seconds))
-        return bytes(reply)
+        """Send a line and read one. A process that takes too long is killed, which ends the wait for its pipes."""
+        late = _Late(seconds, self._process.kill)
+        try:
+            self._in.write(data)
+            self._in.flush()
+            reply = self._out.readline()
+        except OSError:  # it has ended
+            reply = b""
+        finally:
+            is_late = late.cancel()
+        if is_late:
+            raise ChildError(_too_long(seconds))
+        if not reply.endswith(b"\n"):
+            raise ChildError(_cause(self._process, seconds))
+        return reply
+
+
+class _Late:
+    """Calls ``kill`` after ``seconds``, unless ``cancel`` comes first."""
+
+    def __init__(self, seconds: float, kill: Callable[[], None]) -> None:
+        self._kill, self._lock, self._over, self._called = kill, threading.Lock(), False, False
+        self._timer = threading.Timer(seconds, self._call)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _call(self) -> None:
+        with self._lock:
+            if not self._over:
+                self._called = True
+                self._kill()
+
+    def cancel(self) -> bool:
+        """Whether it was called."""
+        self._timer.cancel()
+        with self._lock:
+            self._over = True
+            return self._called
 
 
 def _too_long(seconds: float) -> str:
@@ -187,7 +202,7 @@ def _too_long(seconds: float) -> str:
 def _cause(process: subprocess.Popen[bytes], seconds: float) -> str:
     """Why a process has ended."""
     with contextlib.suppress(subprocess.TimeoutExpired):
-        if process.wait(5) == -signal.SIGXCPU:
+        if ran_out_of_time(process.wait(5)):
             return _too_long(seconds)
     return "takes too much memory"
 
@@ -205,7 +220,7 @@ def _spawn(command: list[str], environment: dict[str, str]) -> subprocess.Popen[
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=environment,
-        start_new_session=True,
+        **own_session(),
     )
 
 
@@ -214,5 +229,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with contextlib.suppress(BrokenPipeError):
+            with contextlib.suppress(OSError):  # what it has not read is lost
                 pipe.close()

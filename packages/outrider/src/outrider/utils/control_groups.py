@@ -68,6 +68,6 @@ def _copies_of_files(statistics: str) -> int:
 def read_text(path: Path) -> str:
     """A small file of the system, stripped; empty if it cannot be read."""
     try:
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return ""

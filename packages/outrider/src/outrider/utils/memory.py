@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from outrider.utils.control_groups import ROOT, memory_left, read_text
+from outrider.utils.system import free_memory, read_at
 
 __all__ = ["available_memory", "read_rate"]
 
@@ -24,7 +25,7 @@ def _of_the_machine(root: Path) -> int:
     for line in read_text(root / "proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return free_memory()
 
 
 def read_rate(path: Path, size: int = 32 << 20) -> float:
@@ -35,5 +36,5 @@ def read_rate(path: Path, size: int = 32 << 20) -> float:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(number, place, size, os.POSIX_FADV_DONTNEED)  # not those that were read already
         began = time.perf_counter()
-        found = len(os.pread(number, size, place))
+        found = len(read_at(number, size, place))
         return found / max(1e-9, time.perf_counter() - began)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from outrider.errors import CapacityError, ConfigError
 from outrider.utils.json_files import shown
+from outrider.utils.system import put_on_disk
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SAID = ("No space left", "os error 28", "os error 122", "os error 27")
@@ -30,8 +31,7 @@ def write_whole(path: Path, write: Callable[[Path], object], remedy: str = "free
     try:
         write(fresh)
         if not direct:
-            with fresh.open("rb") as file:
-                os.fsync(file.fileno())
+            put_on_disk(fresh)
             os.replace(fresh, path)
     except BaseException as error:
         if not direct:

@@ -17,6 +17,7 @@ from safetensors.numpy import save
 from outrider.cache.sessions.sealing import Sealer
 from outrider.cache.sessions.segments import Segment, child_digest
 from outrider.errors import ModelFormatError
+from outrider.utils.system import private_file
 
 __all__ = ["PLAIN", "SEALED", "SegmentFiles"]
 
@@ -126,7 +127,7 @@ class SegmentFiles:
 
     def _replace(self, path: Path, domain: bytes, content: bytes) -> int:
         fresh = path.with_suffix(f".{os.getpid()}.part")
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with open(private_file(fresh, "w"), "wb") as file:
             if self._sealer is None:
                 file.write(content)
             else:

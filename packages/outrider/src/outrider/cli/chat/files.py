@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.errors import CapacityError, InvalidRequestError
+from outrider.utils.system import private_file
 from outrider.utils.user_cache import state_root
 
 Message = dict[str, str]
@@ -55,7 +56,7 @@ def write(path: Path, messages: Sequence[Message]) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        with open(private_file(fresh, "w"), "w", encoding="utf-8") as file:
             json.dump(list(messages), file, ensure_ascii=False, indent=1)
             file.write("\n")
         fresh.replace(path)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from outrider.cli.chat.quotes import QUOTES, is_open, without_quotes
 from outrider.errors import InvalidRequestError
+from outrider.utils.system import private_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +96,7 @@ def _file_history(path: Path) -> History:
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+        os.close(private_file(path, "a"))
     except OSError:
         return InMemoryHistory()
     return FileHistory(path)

@@ -2,16 +2,17 @@
 #include "context.h"
 
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "system.h"
 
 int outrider_create(int threads, const char *isa, outrider_context **context) {
     const kernels *k = find_kernels(isa);
     if (!is_array(context, sizeof *context)) return OUTRIDER_BAD_ARGUMENT;
     *context = NULL;
     if (threads < 1 || threads > MOST_THREADS || !k || !k->supported()) return OUTRIDER_BAD_ARGUMENT;
-    outrider_context *c = aligned_alloc(_Alignof(outrider_context), sizeof *c);
+    outrider_context *c = allocate_aligned(_Alignof(outrider_context), sizeof *c);
     if (!c) return OUTRIDER_NO_MEMORY;
     memset(c, 0, sizeof *c);
     c->k = k;
@@ -28,8 +29,8 @@ int outrider_destroy(outrider_context *c) {
         stop_threads(&c->pool);
         pthread_mutex_destroy(&c->in_use);
     }
-    for (int i = 0; i < MEMORY_KINDS; i++) free(c->memory[i]);
-    free(c);
+    for (int i = 0; i < MEMORY_KINDS; i++) free_aligned(c->memory[i]);
+    free_aligned(c);
     return OUTRIDER_OK;
 }
 
@@ -69,9 +70,9 @@ void unlock_context(outrider_context *c) { pthread_mutex_unlock(&c->in_use); }
 
 void *scratch_memory(outrider_context *c, int which, size_t size) {
     if (c->memory_size[which] < size) {
-        free(c->memory[which]);
+        free_aligned(c->memory[which]);
         size = (size + 4095) / 4096 * 4096;
-        c->memory[which] = aligned_alloc(64, size);
+        c->memory[which] = allocate_aligned(64, size);
         c->memory_size[which] = c->memory[which] ? size : 0;
     }
     return c->memory[which];

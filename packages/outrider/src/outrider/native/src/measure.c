@@ -1,10 +1,10 @@
 /* How fast this machine reads memory and multiplies, the two limits of a forward pass, and how fast its threads meet. */
 #define _GNU_SOURCE /* clock_gettime */
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "context.h"
+#include "system.h"
 
 enum { PIECE = 1 << 20, TRIES = 5 };
 enum { ROWS = 16, OUTPUTS = 256, INPUTS = 1024, GROUPS = INPUTS / 32, PANEL = GROUPS * (32 + 16 * 32) }; /* fits a core's cache */
@@ -39,13 +39,13 @@ static void read_piece(void *buffer, int64_t item, int thread) {
 
 double outrider_memory_rate(outrider_context *context, int64_t bytes) {
     int64_t pieces = bytes / PIECE; /* of a number below 0: none */
-    char *buffer = pieces < 1 || !is_context(context) ? NULL : aligned_alloc(64, (size_t)(pieces * PIECE));
+    char *buffer = pieces < 1 || !is_context(context) ? NULL : allocate_aligned(64, (size_t)(pieces * PIECE));
     if (!buffer) return 0;
     memset(buffer, 1, (size_t)(pieces * PIECE)); /* pages that were never written are all one page of zeros */
     lock_context(context);
     double rate = (double)(pieces * PIECE) / best_time(&context->pool, pieces, read_piece, buffer);
     unlock_context(context);
-    free(buffer);
+    free_aligned(buffer);
     return rate;
 }
 
@@ -64,10 +64,10 @@ static void multiply(void *shared, int64_t item, int thread) {
 }
 
 double outrider_arithmetic_rate(outrider_context *context) {
-    uint8_t *panels = aligned_alloc(64, OUTPUTS / 16 * PANEL);
-    float *x = aligned_alloc(64, ROWS * INPUTS * sizeof(float));
-    int8_t *codes = aligned_alloc(64, ROWS * INPUTS);
-    act_quant_group *quant = aligned_alloc(64, ROWS * GROUPS * sizeof(act_quant_group));
+    uint8_t *panels = allocate_aligned(64, OUTPUTS / 16 * PANEL);
+    float *x = allocate_aligned(64, ROWS * INPUTS * sizeof(float));
+    int8_t *codes = allocate_aligned(64, ROWS * INPUTS);
+    act_quant_group *quant = allocate_aligned(64, ROWS * GROUPS * sizeof(act_quant_group));
     double rate = 0;
     if (is_context(context) && panels && x && codes && quant) {
         memset(panels, 0, OUTPUTS / 16 * PANEL);
@@ -84,10 +84,10 @@ double outrider_arithmetic_rate(outrider_context *context) {
         rate = (double)items * ROWS * OUTPUTS * INPUTS / took;
         unlock_context(context);
     }
-    free(panels);
-    free(x);
-    free(codes);
-    free(quant);
+    free_aligned(panels);
+    free_aligned(x);
+    free_aligned(codes);
+    free_aligned(quant);
     return rate;
 }
 

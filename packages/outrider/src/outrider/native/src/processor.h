@@ -55,10 +55,19 @@ static inline int has_amx(void) {
 static inline int has_dot_products(void) { return (getauxval(AT_HWCAP) >> 20) & 1; }
 /* HWCAP2_I8MM. */
 static inline int has_i8mm(void) { return has_dot_products() && ((getauxval(AT_HWCAP2) >> 13) & 1); }
-#else
-/* All of Apple's and Windows' processors of this architecture that matter have them. */
+#elif defined(__APPLE__)
+#include <stddef.h>
+#include <sys/sysctl.h>
+/* All of Apple's processors of this architecture have them. */
 static inline int has_dot_products(void) { return 1; }
-/* Not all have these. */
+/* From M2 on. A system that does not know the question has no such processor. */
+static inline int has_i8mm(void) {
+    int has = 0;
+    size_t size = sizeof has;
+    return !sysctlbyname("hw.optional.arm.FEAT_I8MM", &has, &size, NULL, 0) && has;
+}
+#else
+static inline int has_dot_products(void) { return 0; }
 static inline int has_i8mm(void) { return 0; }
 #endif
 #endif

@@ -1,8 +1,7 @@
 /* The check of an instruction set goes on: what is done with rows, attention, and sampling. */
-#include <stdlib.h>
-
 #include "attention.h"
 #include "selfcheck.h"
+#include "system.h"
 
 /* A row is no multiple of 16. KEYS go into a second chunk; HEADS rows and query heads are one more than are computed
  * together. */
@@ -105,7 +104,7 @@ int try_rows(const kernels *k) {
     static const struct { int type, head_dim, fixed; } caches[] = {
         {OUTRIDER_CACHE_F32, 40, 0}, {OUTRIDER_CACHE_BF16, 64, 0}, {OUTRIDER_CACHE_BF16, 40, 0},
         {OUTRIDER_CACHE_I8, 40, 0},  {OUTRIDER_CACHE_BF16, 64, 1}, {OUTRIDER_CACHE_F32, 40, 1}};
-    numbers *n = aligned_alloc(64, (sizeof *n + 63) / 64 * 64);
+    numbers *n = allocate_aligned(64, (sizeof *n + 63) / 64 * 64);
     if (!n) return OUTRIDER_ISA_UNTRIED;
     memset(n, 0, sizeof *n);
     uint32_t state = 1;
@@ -125,6 +124,6 @@ int try_rows(const kernels *k) {
         try_attention(k, n, caches[i].type, caches[i].head_dim, caches[i].fixed, &n->found);
         equal = !memcmp(&n->expected, &n->found, sizeof n->found);
     }
-    free(n);
+    free_aligned(n);
     return equal ? OUTRIDER_ISA_WORKS : OUTRIDER_ISA_DIFFERS;
 }

@@ -16,12 +16,13 @@
  * A thread that is slower than the others comes last with a share that should have been smaller. It claims half as much
  * from then on, and comes back to what others claim in some shares.
  */
-#define _GNU_SOURCE /* clock_gettime, sched_getaffinity */
+#define _GNU_SOURCE /* clock_gettime */
 #include "threads.h"
 
 #include <sched.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "system.h"
 
 #define FIELD 24
 #define MASK ((UINT64_C(1) << FIELD) - 1)
@@ -122,16 +123,6 @@ static void wake_sleepers(thread_pool *pool) {
     pthread_mutex_lock(&pool->sleep_lock);
     pthread_cond_broadcast(&pool->wake);
     pthread_mutex_unlock(&pool->sleep_lock);
-}
-
-/* Processors that this process may use; on a system that does not say so, all. */
-static int usable_processors(void) {
-#if defined(__linux__)
-    cpu_set_t set;
-    if (!sched_getaffinity(0, sizeof set, &set)) return CPU_COUNT(&set);
-#endif
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online < 1 ? 1 : (int)online;
 }
 
 void start_threads(thread_pool *pool, int count) {

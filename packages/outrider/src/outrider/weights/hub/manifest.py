@@ -5,7 +5,6 @@ That is SHA-256 of small files, which are compared at every start, and a checksu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +12,7 @@ from typing import Any
 
 from outrider.errors import ModelFormatError
 from outrider.utils.json_files import read_json_object
+from outrider.utils.system import put_on_disk
 from outrider.weights.hub.checksums import CHECKSUM, SHA256, checksum_of, large_file_digest, sha256_of
 from outrider.weights.hub.convert_tokenizer import write_json
 
@@ -36,8 +36,7 @@ def write_manifest(folder: Path, source: dict[str, Any], links: Mapping[Path, Di
         kind, digest = linked or _digest(path)
         files[path.name] = {"size": path.stat().st_size, kind: digest}
         if linked is None:
-            with path.open("rb") as file:
-                os.fsync(file.fileno())  # or a power cut could leave a folder of the right sizes and no content
+            put_on_disk(path)  # or a power cut could leave a folder of the right sizes and no content
     write_json(folder / MANIFEST, {"format": _FORMAT, "source": source, "files": files})
 
 
