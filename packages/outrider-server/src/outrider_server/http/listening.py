@@ -12,7 +12,7 @@ import ssl
 import stat
 
 from outrider.errors import ConfigError
-from outrider.utils.system import raise_open_files
+from outrider.utils.system import raise_open_files, take_address
 from outrider_server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def listen(settings: ServerSettings) -> socket.socket:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
         # With its protocol named, so that asyncio turns Nagle off: an answer in two writes waited 40 ms for an ACK.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        take_address(listener)
         listener.bind((settings.host, settings.port))
         listener.listen(BACKLOG)
     except (OSError, UnicodeError) as error:

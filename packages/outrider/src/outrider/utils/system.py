@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import sys
 import threading
 from asyncio import AbstractEventLoop
@@ -25,6 +26,7 @@ __all__ = [
     "raise_open_files",
     "ran_out_of_time",
     "read_at",
+    "take_address",
     "total_memory",
     "utf8_output",
     "write_at",
@@ -184,6 +186,14 @@ def raise_open_files(need: int) -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return need if soft == resource.RLIM_INFINITY else min(soft, need)
+
+
+def take_address(listener: socket.socket) -> None:
+    """Let a server bind the address of one that has just ended, and nobody the address of one that runs."""
+    if sys.platform == "win32":  # SO_REUSEADDR means the opposite there
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+    else:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
 def on_end_signals(loop: AbstractEventLoop, handle: Callable[[], None]) -> None:
