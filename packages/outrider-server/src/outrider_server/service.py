@@ -25,6 +25,8 @@ from outrider.tokenizer.chat_template import MAX_CHARACTERS
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.verify.shapes import max_depth, max_nodes
 from outrider.verify.verifiers.catalog import VERIFIERS
+from outrider.weights.hub.catalog import stored_settings
+from outrider.weights.hub.stores.settings import StoredSettings
 from outrider_server.answer.formats import PLAIN, AnswerFormat
 from outrider_server.executors import Executors
 from outrider_server.fingerprint import fingerprint
@@ -72,6 +74,7 @@ class Service:
         self.fingerprint = ""
         self._recorder: Recorder | None = None
         self.answer_format: AnswerFormat = PLAIN
+        self.stored = StoredSettings()  # what Ollama's store says of the model: defaults of Ollama's API
         self.sequences_of: Counter[str] = Counter()  # by tenant: admitted and not finished (``generation.Reservation``)
         self.executors = executors or Executors()
         self.said = LastSaid()
@@ -94,6 +97,7 @@ class Service:
         """Serve with ``engine`` from now on, in place of the one before if there was one."""
         self.fingerprint = fingerprint
         self.answer_format = AnswerFormat.of(engine.llm.tokenizer)
+        self.stored = stored_settings(engine.llm.config.model)
         self.model_names = tuple(dict.fromkeys((*self.model_names, *engine.llm.adapters.names)))
         self.metrics.watch(engine.llm.engine)
         if self.settings.record is not None:

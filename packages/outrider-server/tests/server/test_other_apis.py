@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from outrider.weights.hub.stores.settings import StoredSettings
 from outrider_server.http.stream import JsonLines
 from outrider_server.ollama.options import sampling
 from outrider_server.ollama.schema import Options
@@ -171,3 +172,30 @@ def test_line_breaks_beyond_ascii_end_no_line() -> None:
     data = JsonLines().event({"text": "a\u0085b\u2028c\u2029d"})
     assert len(data.decode().splitlines()) == 1
     assert json.loads(data) == {"text": "a\u0085b\u2028c\u2029d"}
+
+
+def test_ollama_s_parameters_and_system_prompt_are_defaults_of_its_api(live: Live) -> None:
+    service, asked = live.service, {"model": "tiny", "messages": MESSAGES, "stream": False, "options": {"seed": 5}}
+    system = [{"role": "system", "content": "be brief"}]
+    params = {"temperature": 0.3, "top_k": 5, "stop": ["zz"], "num_predict": 7, "num_ctx": 1 << 20, "mirostat": 2}
+    told = {name: params[name] for name in ("temperature", "top_k", "stop", "num_predict")}
+    given = live.post("/api/chat", asked | {"messages": system + MESSAGES, "options": told | {"seed": 5}})
+    usual = live.post("/api/show", {"model": "tiny"})["parameters"]
+    before, service.stored = service.stored, StoredSettings(params, "be brief")
+    try:
+        stored = live.post("/api/chat", asked)
+        own = live.post("/api/chat", asked | {"messages": [*system, *MESSAGES], "options": {"num_predict": 3}})
+        generated = live.post("/api/generate", {"model": "tiny", "prompt": "hello", "stream": False})
+        raw = live.post("/api/generate", {"model": "tiny", "prompt": "hello", "stream": False, "raw": True})
+        shown = live.post("/api/show", {"model": "tiny"})
+    finally:
+        service.stored = before
+    assert stored["message"] == given["message"]
+    assert stored["eval_count"] == given["eval_count"] == 7
+    assert own["eval_count"] == 3
+    assert generated["prompt_eval_count"] == stored["prompt_eval_count"] > raw["prompt_eval_count"]
+    assert shown["system"] == "be brief"
+    assert set(shown["parameters"].splitlines()) == {"temperature 0.3", "top_k 5", "top_p 0.9", "min_p 0.0"} | {
+        "stop zz", "num_predict 7"
+    }  # fmt: skip
+    assert usual != shown["parameters"]

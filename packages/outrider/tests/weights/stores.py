@@ -76,10 +76,12 @@ def ollama(
     folder: str = "manifests",
     config: Mapping[str, Any] | None = None,
     kinds: Sequence[str] = (),
+    extras: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """Put a model into Ollama's store, and return its manifest; ``kinds``: further layers."""
+    """Put a model into Ollama's store, and return its manifest; ``kinds``: further layers, ``extras`` with contents."""
     layers = [{"mediaType": "application/vnd.ollama.image.model"} | blob(store, content)]
     layers += [{"mediaType": f"application/vnd.ollama.image.{kind}"} | blob(store, kind.encode()) for kind in kinds]
+    layers += [{"mediaType": f"application/vnd.ollama.image.{k}"} | blob(store, v) for k, v in (extras or {}).items()]
     own = blob(store, json.dumps({"model_format": "gguf", "file_type": "Q4_K_M"} | dict(config or {})).encode())
     manifest = {"schemaVersion": 2, "config": own, "layers": layers}
     model, tag = name.split(":")

@@ -17,9 +17,10 @@ from outrider.cli.models import app
 from outrider.errors import ModelFormatError, ModelNotFoundError
 from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.brief import FILE_TYPES, read_brief
-from outrider.weights.hub.catalog import file_of, resolve
+from outrider.weights.hub.catalog import file_of, resolve, stored_settings
 from outrider.weights.hub.stores import found as bounds
 from outrider.weights.hub.stores.find import find_model, find_models
+from outrider.weights.hub.stores.settings import StoredSettings
 from tests.weights.files import write_gguf
 from tests.weights.stores import empty_home, header, ollama, write
 
@@ -92,6 +93,26 @@ def test_a_model_of_ollama_runs_by_its_name_and_nothing_is_copied(
     assert listed()["tiny:1b"]["folder"] is None
     with pytest.raises(ModelNotFoundError, match="nothing was made of 'tiny:1b'"):
         CliRunner().invoke(app, ["rm", "tiny:1b"], catch_exceptions=False)
+
+
+def test_what_ollama_says_beside_the_weights_is_told_at_load(
+    tmp_path: Path, ollama_store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_gguf(tmp_path / "m.gguf")
+    weights = (tmp_path / "m.gguf").read_bytes()
+    params = {"temperature": 0.6, "stop": ["<|im_end|>", "User:"]}
+    extras = {"params": json.dumps(params).encode(), "system": b"Be brief.\n", "template": b"{{ .Prompt }}"}
+    ollama(ollama_store, "tiny:1b", weights, extras=extras)
+    ollama(ollama_store, "odd:1b", weights, extras={"params": b"[1", "system": b"\xff"})
+    ollama(ollama_store, "bare:1b", weights)
+    found = stored_settings("tiny:1b")
+    assert (dict(found.params), found.system, found.has_template) == (params, "Be brief.", True)
+    assert stored_settings("odd:1b") == stored_settings("bare:1b") == stored_settings("no such") == StoredSettings()
+    resolve("tiny:1b", progress=True)
+    said = capsys.readouterr().err
+    assert "stop, temperature, a system prompt are defaults of /api/chat and /api/generate alone; its template" in said
+    resolve("bare:1b", progress=True)
+    assert "in Ollama's store" not in capsys.readouterr().err
 
 
 def test_names_without_a_tag(ollama_store: Path) -> None:

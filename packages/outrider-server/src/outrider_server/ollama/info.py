@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from outrider_server.http.openapi import documented, responses
 from outrider_server.http.request_body import json_body
 from outrider_server.models import Models
 from outrider_server.ollama.keep_alive import named_service
-from outrider_server.ollama.options import DEFAULTS, model_name
+from outrider_server.ollama.options import DEFAULTS, model_name, stored_options
 from outrider_server.ollama.schema import OllamaErrorResponse, ShowRequest, ShowResponse
 from outrider_server.service import Service
 
@@ -74,8 +75,9 @@ async def show(
     capabilities += ["thinking"] if service.answer_format.thinking is not None else []
     answer = {
         "modelfile": "",
-        "parameters": "\n".join(f"{name} {value}" for name, value in DEFAULTS.items()),
+        "parameters": "\n".join(_parameters(DEFAULTS | stored_options(service))),
         "template": tokenizer.chat_template or "",
+        "system": service.stored.system or "",
         "details": _details(service),
         "model_info": {
             "general.architecture": family,
@@ -88,6 +90,12 @@ async def show(
         "modified_at": _time(datetime.fromtimestamp(service.started, UTC)),
     }
     return json_response(answer)
+
+
+def _parameters(options: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each value, as in a Modelfile."""
+    for name, value in options.items():
+        yield from (f"{name} {each}" for each in (value if isinstance(value, list) else [value]))
 
 
 def _entry(service: Service, name: str) -> dict[str, Any]:

@@ -6,14 +6,17 @@ import json
 from collections.abc import Collection
 from typing import Any
 
+from pydantic import ValidationError
+
 from outrider_server.answer.switches import thinking_switch
 from outrider_server.http.errors import ApiError, invalid
 from outrider_server.ollama.schema import OllamaRequest, Options
 from outrider_server.openai.schema import chat
-from outrider_server.openai.schema.base import GenerationRequest
+from outrider_server.openai.schema.base import MAX_STOPS, GenerationRequest
 from outrider_server.service import Service
 
 DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.0}
+_STORED = ("stop", "num_predict", "seed", "presence_penalty", "frequency_penalty")
 OFF: dict[str, Any] = {
     "typical_p": 1.0, "tfs_z": 1.0, "mirostat": 0, "penalize_newline": True, "logits_all": False,
     "embedding_only": False, "vocab_only": False,
@@ -56,6 +59,10 @@ def chat_request(service: Service, body: OllamaRequest, messages: list[chat.Mess
     """The equivalent ``ChatRequest``. Raises ApiError for options that this server does not support."""
     options = body.options or Options.model_validate({})
     check(options, service.max_seq_len)
+    options = Options.model_construct(**stored_options(service) | options.model_dump(exclude_none=True))
+    system = service.stored.system
+    if system is not None and not getattr(body, "raw", None) and all(own.role != "system" for own in messages):
+        messages = [chat.Message.model_construct(role="system", content=system), *messages]
     given: dict[str, Any] = {name: getattr(body, name) for name in GenerationRequest.model_fields}
     given |= sampling(options)
     given |= {"model": model_name(service, body.model), "messages": messages, "stream": body.stream is not False}
@@ -69,6 +76,17 @@ def chat_request(service: Service, body: OllamaRequest, messages: list[chat.Mess
     elif body.think is not None:
         given["reasoning_effort"] = body.think
     return chat.ChatRequest.model_construct(**{name: value for name, value in given.items() if value is not None})
+
+
+def stored_options(service: Service) -> dict[str, Any]:
+    """The parameters that Ollama's store gives for the model, of those that this server has; odd ones are left out."""
+    given = {name: value for name, value in service.stored.params.items() if name in (*DEFAULTS, *_STORED)}
+    if isinstance(given.get("stop"), list):
+        given["stop"] = given["stop"][:MAX_STOPS]
+    try:
+        return Options.model_validate(given).model_dump(exclude_none=True)
+    except ValidationError:
+        return {}
 
 
 def sampling(options: Options) -> dict[str, Any]:

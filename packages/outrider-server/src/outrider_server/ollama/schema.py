@@ -167,6 +167,7 @@ class ShowResponse(BaseModel):
     modelfile: str
     parameters: str
     template: str
+    system: str
     details: dict[str, Any]
     model_info: dict[str, Any]
     capabilities: list[str]

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from outrider.errors import ModelFormatError, ModelNotFoundError
+from outrider.errors import ModelFormatError, ModelNotFoundError, OutriderError
 from outrider.utils.json_files import shown
 from outrider.utils.progress import progress_bar
 from outrider.utils.suggest import close_to
@@ -25,6 +25,7 @@ from outrider.weights.hub.manifest import Digest, check_files, is_as_written, re
 from outrider.weights.hub.refs import HubRef, parse_hub_ref
 from outrider.weights.hub.stores.find import find_model, names_like
 from outrider.weights.hub.stores.found import FoundModel
+from outrider.weights.hub.stores.settings import StoredSettings, settings_of
 
 _OLLAMA_NAME = re.compile(r"[\w.-]+:[\w.-]+")
 _CONVERSION = 1  # raised when other files are made of a GGUF file, so that older folders are made anew
@@ -59,6 +60,8 @@ def resolve(ref: str, *, progress: bool = False, verify: bool = False) -> Path:
         return pull(BUILTINS[ref], progress=progress, verify=verify)
     found, hub = found_model(ref, hub=not verify), None if is_path(ref) else parse_hub_ref(ref)
     if found is not None and found.file is not None:
+        if progress and (notice := settings_of(found).notice(found.name)) is not None:
+            print(notice, file=sys.stderr)
         return _converted(real_place(found.file), progress=progress, verify=verify, copy=False)
     if hub is None:
         raise ModelNotFoundError(f"no model {shown(ref)}: {_remedy(ref, path)}")
@@ -78,6 +81,15 @@ def found_model(ref: str, *, hub: bool = True) -> FoundModel | None:
     if not ref or is_path(ref) or ref in BUILTINS or os.path.exists(ref):
         return None
     return find_model(ref, hub=hub)
+
+
+def stored_settings(ref: str) -> StoredSettings:
+    """What Ollama's store says of the model ``ref`` beside its weights; nothing of a model from elsewhere."""
+    try:
+        found = found_model(ref, hub=False)
+    except OutriderError:  # a model that is loaded, and that its store has lost since
+        found = None
+    return StoredSettings() if found is None else settings_of(found)
 
 
 def file_of(ref: str) -> str:

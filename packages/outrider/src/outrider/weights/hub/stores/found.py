@@ -51,6 +51,8 @@ class FoundModel:
     """The name without a tag or type."""
     aliases: tuple[str, ...] = ()
     problem: str | None = None
+    extras: tuple[tuple[str, Path], ...] = ()
+    """Files of Ollama's beside the weights, by kind: ``params``, ``system``, ``template``, ``messages``."""
 
     def has_type(self, wanted: str) -> bool:
         """Whether ``wanted`` names this file of its repository: by type, or by the file's own name."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,18 @@ def _read(root: Path, found: FoundModel, path: Path) -> FoundModel:
         raise _BrokenError(f"{file} has {size:,} bytes of {said:,}: pull it again in Ollama")
     kind = config.get("file_type")
     known = kind if isinstance(kind, str) and kind and kind.lower() != "unknown" else None
-    return FoundModel("ollama", found.name, file, size, known, found.repo, found.aliases)
+    return FoundModel(
+        "ollama", found.name, file, size, known, found.repo, found.aliases, extras=tuple(_extras(root, kept))
+    )
+
+
+def _extras(root: Path, layers: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Path]]:
+    """The blobs of what is said beside the weights; damaged ones are left out."""
+    for layer in layers:
+        kind = str(layer.get("mediaType")).removeprefix("application/vnd.ollama.image.")
+        if kind in ("params", "system", "template", "messages"):
+            with suppress(_BrokenError):
+                yield kind, _blob(root, layer.get("digest"))
 
 
 def _of_list(root: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
