@@ -16,7 +16,7 @@ TIMEOUT = 600.0
 
 
 class RefusedError(ConfigError):
-    """The server answers, and refuses the request (400 to 499)."""
+    """The server answers the request with an error (400 and more)."""
 
 
 def first_model(url: str) -> str:
@@ -37,13 +37,12 @@ def root(url: str) -> str:
 
 
 def ask(url: str, body: dict[str, Any] | None = None) -> Any:
-    """The JSON that a server answers. Raises ConfigError for an error, or no answer; RefusedError for 400 to 499."""
+    """The JSON that a server answers. Raises ConfigError for an error, or no answer; RefusedError for 400 and more."""
     try:
         with urllib.request.urlopen(request(url, body), timeout=TIMEOUT) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
-        kind = RefusedError if 400 <= error.code < 500 else ConfigError
-        raise kind(f"{url} answered {error.code}: {error.read(300).decode(errors='replace')}") from None
+        raise RefusedError(f"{url} answered {error.code}: {error.read(300).decode(errors='replace')}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{url} cannot be asked ({error}): is the server running?") from None
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from outrider.errors import ConfigError
+from outrider_lab.referee.logprobs import best_two, token_texts
 from outrider_lab.referee.sides import Reply, Side
 
 NEAR_TIE = 0.25
@@ -60,13 +61,11 @@ def _token_at(baseline: Side, request: Mapping[str, Any], at: int) -> tuple[int 
     """The baseline's token with character ``at``, and the gap of the two best log-probabilities there."""
     try:
         choice = baseline.choices({**request, "logprobs": 2})[0][0]
-        pieces, best = choice["logprobs"]["tokens"], choice["logprobs"]["top_logprobs"]
-        end = 0
-        for index, (piece, top) in enumerate(zip(pieces, best, strict=True)):
-            end += len(piece)
-            if end > at:
-                first, second = sorted(top.values(), reverse=True)[:2]
-                return index, float(first - second)
-    except (ConfigError, KeyError, TypeError, ValueError):
-        pass  # log-probabilities are optional in the API
+    except ConfigError:
+        return None, None  # log-probabilities are optional in the API
+    end = 0
+    for index, (piece, best) in enumerate(zip(token_texts(choice), best_two(choice), strict=False)):
+        end += len(piece)
+        if end > at:
+            return index, best[0] - best[1] if best else None
     return None, None

@@ -15,11 +15,20 @@ Document = dict[str, Any]
 ELEMENT = '<script type="application/json" id="report">'
 """The element of the page that has the document."""
 
-STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
-table{border-collapse:collapse;width:100%}td,th{border-bottom:1px solid #ddd;padding:.3rem .5rem;text-align:left;
-vertical-align:top}.pass{color:#176b2c}.note{color:#8a5a00}.fail{color:#b3261e}code{overflow-wrap:anywhere}"""
+STYLE = """:root{color-scheme:light}body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;
+padding:0 1rem;color:#222;background:#fff}h2{margin:2.2rem 0 .6rem}table{border-collapse:collapse;width:100%}
+td,th{border-bottom:1px solid #ddd;padding:.4rem .6rem .4rem 0;text-align:left;vertical-align:top}
+td,th,code{overflow-wrap:anywhere}th{width:6.5rem;font-weight:600}.check{width:12rem;font-weight:600;padding-right:1rem}ul{margin:.3rem 0;
+padding-left:1.2rem}.status{width:3.5rem;font-weight:600}.pass{color:#176b2c}.note{color:#8a5a00}.fail{color:#b3261e}
+.verdict{font-size:1.15rem;font-weight:600;border-left:.3rem solid;padding:.4rem .8rem;background:#f6f6f6}
+svg{display:block;width:100%;max-width:44rem}.why{color:#555;margin:0 0 .6rem}pre{white-space:pre-wrap;
+overflow-wrap:anywhere;background:#f6f6f6;padding:.8rem;font-size:.85rem}
+@media(max-width:40rem){body{margin:1rem auto}.findings tr{display:block;border-bottom:1px solid #ddd;padding:.5rem 0}
+.findings td{display:block;border:0;padding:0;width:auto}.findings .status,.findings .check{display:inline-block;
+padding-right:.6rem}}"""
 
-WIDTH, ROW, LABEL = 640, 22, 260  # pixels
+ROW, BAR = 40, 64  # pixels of a bar with its label; percent of the width that the longest bar has
+BLUE, GREY = "#4c78a8", "#9a9a9a"
 
 
 def render(document: Document) -> str:
@@ -27,20 +36,25 @@ def render(document: Document) -> str:
     result = document["result"]
     checks: list[dict[str, Any]] = result["checks"]
     rows = "".join(
-        f'<tr><td class="{escape(c["status"])}">{escape(c["status"])}</td><td>{escape(c["name"])}</td>'
-        f"<td>{escape(c['summary'])}{_details(c['details'])}</td></tr>"
+        f'<tr><td class="status {escape(c["status"])}">{escape(c["status"])}</td><td class="check">{escape(c["name"])}'
+        f"</td><td>{escape(c['summary'])}{_details(c['details'])}</td></tr>"
         for c in checks
     )
-    facts = {**document["subject"], "date": document["date"], **document["referee"]}
+    referee = document["referee"]
+    facts = {**document["subject"], "date": document["date"], "machine": referee["machine"]}
+    facts["referee"] = f"outrider {referee['version']}"
     about = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in facts.items())
+    status = "fail" if not result["passed"] else "note" if result["notes"] else "pass"
     servers = escape(json.dumps(document["servers"], indent=1, ensure_ascii=False))
     signed = document.get("signature") or {}
     key = f"signed by ed25519 key <code>{escape(signed['public_key'])}</code>" if signed else "not signed"
     inside = json.dumps(document, ensure_ascii=False).replace("&", "&amp;").replace("<", "&lt;")
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Referee\'s report</title><style>{STYLE}</style>'
-        f"<h1>Referee's report</h1><p><strong>{escape(result['verdict'])}</strong></p><p>{key}</p>"
-        f"<table>{about}</table><h2>Findings</h2><table>{rows}</table>"
+        f'<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Referee's report</title><style>{STYLE}</style><h1>Referee's report</h1>"
+        f'<p class="verdict {status}">{escape(result["verdict"])}</p><p>{key}</p>'
+        f'<table>{about}</table><h2>Findings</h2><table class="findings">{rows}</table>'
         f"<h2>Equal answers</h2>{_equal(checks)}<h2>Speed</h2>{_speed(checks)}"
         f"<h2>Fault that would have been seen with 90 %</h2>{_power(checks)}"
         f"<h2>Servers</h2><pre>{servers}</pre><h2>Commands</h2>"
@@ -54,13 +68,16 @@ def _details(lines: Sequence[str]) -> str:
 
 def _equal(checks: Sequence[dict[str, Any]]) -> str:
     known = [(c["name"], c["data"]) for c in checks if c["data"].get("compared")]
-    return _bars([(n, d["same"] / d["compared"], f"{d['same']} of {d['compared']}") for n, d in known if "same" in d])
+    return _bars(
+        [(n, d["same"] / d["compared"], f"{d['same']} of {d['compared']}", BLUE) for n, d in known if "same" in d]
+    )
 
 
 def _power(checks: Sequence[dict[str, Any]]) -> str:
     """Rates of differing answers; of samples, the total variation."""
     known = [(c["name"], c["data"].get("seen_with_90_percent")) for c in checks]
-    return _bars([(name, seen, f"{seen:.3f}") for name, seen in known if seen is not None])
+    why = '<p class="why">Share of answers that differ; of samples, the total variation. Shorter is better.</p>'
+    return why + _bars([(name, seen, f"{seen:.3f}", BLUE) for name, seen in known if seen is not None])
 
 
 def _speed(checks: Sequence[dict[str, Any]]) -> str:
@@ -69,25 +86,24 @@ def _speed(checks: Sequence[dict[str, Any]]) -> str:
         return "<p>not measured</p>"
     top = max(*data["endpoint"], *data["baseline"])
     rows = []
-    for side in ("endpoint", "baseline"):
-        ordered = sorted(data[side])
-        for percent in (10, 50, 90):
+    for percent in (10, 50, 90):
+        for side, color in (("endpoint", BLUE), ("baseline", GREY)):
+            ordered = sorted(data[side])
             value = ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
-            rows.append((f"{side}, p{percent}", value / top, f"{value:.4g} {data['unit']}"))
+            rows.append((f"{side}, p{percent}", value / top, f"{value:.4g} {data['unit']}", color))
     return _bars(rows)
 
 
-def _bars(rows: Sequence[tuple[str, float, str]]) -> str:
-    """A bar chart of (label, share of the full width, text)."""
+def _bars(rows: Sequence[tuple[str, float, str, str]]) -> str:
+    """A bar chart of (label, share of the longest bar, text, colour), as wide as the page."""
     if not rows:
         return "<p>nothing was compared</p>"
-    room = WIDTH - LABEL - 120
-    bars = "".join(
-        f'<text x="0" y="{i * ROW + 15}">{escape(label)}</text>'
-        f'<rect x="{LABEL}" y="{i * ROW + 4}" width="{max(0.0, min(1.0, share)) * room:.1f}" height="14" '
-        f'fill="#4c78a8"/><text x="{LABEL + max(0.0, min(1.0, share)) * room + 6:.1f}" y="{i * ROW + 15}">'
-        f"{escape(text)}</text>"
-        for i, (label, share, text) in enumerate(rows)
-    )
-    height = len(rows) * ROW + 4
-    return f'<svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" font-size="13">{bars}</svg>'
+    bars = ""
+    for i, (label, share, text, color) in enumerate(rows):
+        wide, y = max(0.0, min(1.0, share)) * BAR, i * ROW
+        bars += (
+            f'<text x="0" y="{y + 14}">{escape(label)}</text><rect x="0" y="{y + 20}" width="{BAR}%" height="12" '
+            f'fill="#eee"/><rect x="0" y="{y + 20}" width="{wide:.1f}%" height="12" fill="{color}"/>'
+            f'<text x="{BAR}%" dx="8" y="{y + 31}">{escape(text)}</text>'
+        )
+    return f'<svg height="{len(rows) * ROW}" role="img" font-size="13" fill="#222">{bars}</svg>'

@@ -13,6 +13,7 @@ from scipy import stats
 from outrider_lab.certify.client import RefusedError
 from outrider_lab.certify.report import Check
 from outrider_lab.certify.statistics import Fit
+from outrider_lab.referee.logprobs import token_texts
 from outrider_lab.referee.session import Session
 from outrider_lab.referee.sides import Side
 
@@ -61,6 +62,10 @@ def frequencies(session: Session, prompt: str, most: int, tokens: int) -> Iterat
 
 
 def _judge(session: Session, ours: list[Output], theirs: list[Output], most: int, tokens: int) -> Check:
+    name = "frequencies of samples"
+    if len({*ours, *theirs}) == 1:
+        reason = f"all {len(ours) + len(theirs)} samples at temperature 1 are the same"
+        return Check(name, "note", f"not tested: {reason}", data={"compared": 0, "samples": 0})
     fits = {"the whole": homogeneity(ours, theirs)}
     for place in range(max(map(len, theirs), default=0)):
         mine, other = ([s[place] for s in samples if len(s) > place] for samples in (ours, theirs))
@@ -88,7 +93,7 @@ def _judge(session: Session, ours: list[Output], theirs: list[Output], most: int
         },
     }
     summary += session.shortened(size, most)
-    return Check("frequencies of samples", "fail" if failed else "pass", summary, lines, data)
+    return Check(name, "fail" if failed else "pass", summary, lines, data)
 
 
 def _width(ours: Side, theirs: Side, prompt: str, tokens: int) -> int:
@@ -110,7 +115,7 @@ def _samples(side: Side, prompt: str, tokens: int, width: int, seeds: Sequence[i
     def one(seed: int) -> list[Output]:
         body: dict[str, Any] = {"prompt": prompt, "max_tokens": tokens, "temperature": 1.0, "seed": seed, "logprobs": 0}
         choices, _ = side.choices(body if width == 1 else {**body, "n": width})
-        return [tuple((c.get("logprobs") or {}).get("tokens") or c["text"]) for c in choices]
+        return [token_texts(choice) or tuple(choice["text"]) for choice in choices]
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return [output for outputs in pool.map(one, seeds) for output in outputs]

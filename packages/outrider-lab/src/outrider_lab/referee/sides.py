@@ -11,6 +11,7 @@ from typing import Any
 
 from outrider.errors import ConfigError
 from outrider_lab.certify.client import RefusedError, ask, events, first_model, root
+from outrider_lab.referee.logprobs import token_ids
 
 __all__ = ["Reply", "Side", "make_sides"]
 
@@ -25,8 +26,6 @@ class Reply:
     """Until the first text, of a streamed answer."""
     tokens: int | None = None
     """Tokens made, if the server counts them."""
-    pieces: tuple[str, ...] = ()
-    """The tokens' texts, if asked for."""
     ids: tuple[int, ...] = ()
     """The tokens' ids, if asked for and given."""
     refused: str = ""
@@ -78,13 +77,11 @@ class Side:
             return Reply("", refused=str(error))
         seconds = time.perf_counter() - began
         usage = answer.get("usage") or {}
-        logprobs = choices[0].get("logprobs") or {}
         return Reply(
             choices[0]["text"],
             seconds,
             tokens=usage.get("completion_tokens"),
-            pieces=tuple(logprobs.get("tokens") or ()),
-            ids=tuple(choices[0].get("token_ids") or ()),
+            ids=token_ids(choices[0]),
         )
 
     def stream(self, options: Mapping[str, Any]) -> Reply:

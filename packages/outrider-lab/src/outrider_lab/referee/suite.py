@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +16,7 @@ from outrider_lab.data.workloads import Question
 from outrider_lab.measure import Tick
 from outrider_lab.referee import sampling, speed, texts
 from outrider_lab.referee.budget import Budget
+from outrider_lab.referee.pace import fit_tokens
 from outrider_lab.referee.session import Session
 from outrider_lab.referee.sides import Side, make_sides
 
@@ -76,12 +78,19 @@ def run_suite(
     Raises:
         ConfigError: a server cannot be asked.
     """
+    started = time.monotonic()
     ours, theirs = make_sides(endpoint, baseline, model)
+    share = WEIGHTS["greedy"] / sum(WEIGHTS.values())
+    seconds = math.inf if suite.seconds is None else share * suite.seconds
+    first = {"prompt": questions[0].text, "temperature": 0}
+    tokens = fit_tokens(ours, theirs, first, suite.tokens, suite.short or suite.tokens, seconds)
     requests = [
-        (q.id, {"prompt": q.text, "max_tokens": suite.short if suite.short and i % 2 else suite.tokens,
+        (q.id, {"prompt": q.text, "max_tokens": min(suite.short, tokens) if suite.short and i % 2 else tokens,
                 "temperature": 0})
         for i, q in enumerate(questions)
     ]  # fmt: skip
+    if suite.seconds is not None:
+        suite = replace(suite, seconds=max(0.0, suite.seconds - (time.monotonic() - started)))
     parts = _parts(ours, theirs, requests, suite, tick)
     checks: list[Check] = []
     complete = True
@@ -102,7 +111,7 @@ def run_suite(
         "baseline": theirs.url if theirs.url != ours.url or theirs.fields else "the endpoint itself, with drafts",
         "model": ours.model,
         "prompts": len(questions),
-        "tokens": suite.tokens,
+        "tokens": tokens if tokens == suite.tokens else f"{tokens} (the time allowed no {suite.tokens})",
     }
     if theirs.fields:
         subject["baseline"] = "the endpoint, with drafts turned off per request"
@@ -143,13 +152,14 @@ def _tools(session: Session, most: int) -> Iterator[Check]:
         yield Check(name, "note", "not tested: no time was left", data={"compared": 0})
         return
     separate = session.theirs.url if session.theirs.url != session.ours.url else None
+    model = session.ours.model if session.ours.model == session.theirs.model else None
     try:
         ask(f"{root(session.ours.url)}/chat/completions", {**probe, "tools": [TOOL]})
         knows_tools = True
     except RefusedError:
         knows_tools = False  # the suite's requests for JSON remain
     suite = ToolSuite(count, min(4, count))
-    for check in check_tool_calls(session.ours.url, separate, suite, model=session.ours.model, tick=session.tick):
+    for check in check_tool_calls(session.ours.url, separate, suite, model=model, tick=session.tick):
         if not knows_tools and check.status == "fail" and not check.data.get("corrupted", 1):
             yield replace(check, status="note", details=check.details[:1])
         else:

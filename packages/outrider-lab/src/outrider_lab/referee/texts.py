@@ -29,14 +29,16 @@ def greedy(session: Session, loads: Mapping[str, int], control: int) -> Iterator
     try:
         session.both(session.requests, "greedy", into=session.alone)
     finally:  # an interruption keeps the answers before it
-        yield compared("greedy output, alone", session, session.alone, wanted)
+        found = compared("greedy output, alone", session, session.alone, wanted)
+        nothing = bool(session.alone) and not found.data["compared"]  # then nothing else is proved either
+        yield replace(found, status="fail") if nothing else found
     pieces.begin(1)
     again = session.company(session.theirs, control, session.alone, "again, in company")
     yield _control(again)
     for name, count in loads.items():
         pieces.begin(1)
-        found = session.company(session.ours, count, session.alone, f"greedy, {name}")
-        yield compared(f"greedy output, {name}", session, found, max(count, len(session.alone)))
+        together = session.company(session.ours, count, session.alone, f"greedy, {name}")
+        yield compared(f"greedy output, {name}", session, together, max(count, len(session.alone)))
     session.budget = whole
 
 
@@ -96,7 +98,7 @@ def biased(session: Session) -> Iterator[Check]:
     for key, body in session.requests[:6]:
         short = {**body, "max_tokens": min(48, int(body["max_tokens"]))}
         requests.append((f"{key}, penalties", {**short, "presence_penalty": 1.0, "frequency_penalty": 0.5}))
-        ids = session.theirs.complete({**short, "return_token_ids": True}).ids
+        ids = session.theirs.complete({**short, "return_token_ids": True, "logprobs": 1}).ids
         if ids:
             token = Counter(ids).most_common(1)[0][0]
             requests.append((f"{key}, without token {token}", {**short, "logit_bias": {str(token): -100}}))
