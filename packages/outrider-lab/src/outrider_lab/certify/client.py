@@ -16,7 +16,11 @@ TIMEOUT = 600.0
 
 
 class RefusedError(ConfigError):
-    """The server answers the request with an error (400 and more)."""
+    """The server answers the request with an error: ``code`` 400 and more."""
+
+    def __init__(self, text: str, code: int = 400) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 def first_model(url: str) -> str:
@@ -42,7 +46,8 @@ def ask(url: str, body: dict[str, Any] | None = None) -> Any:
         with urllib.request.urlopen(request(url, body), timeout=TIMEOUT) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
-        raise RefusedError(f"{url} answered {error.code}: {error.read(300).decode(errors='replace')}") from None
+        words = error.read(300).decode(errors="replace")
+        raise RefusedError(f"{url} answered {error.code}: {words}", error.code) from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{url} cannot be asked ({error}): is the server running?") from None
 

@@ -18,9 +18,9 @@ ELEMENT = '<script type="application/json" id="report">'
 STYLE = """:root{color-scheme:light}body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;
 padding:0 1rem;color:#222;background:#fff}h2{margin:2.2rem 0 .6rem}table{border-collapse:collapse;width:100%}
 td,th{border-bottom:1px solid #ddd;padding:.4rem .6rem .4rem 0;text-align:left;vertical-align:top}
-td,th,code{overflow-wrap:anywhere}th{width:6.5rem;font-weight:600}.check{width:12rem;font-weight:600;padding-right:1rem}ul{margin:.3rem 0;
-padding-left:1.2rem}.status{width:3.5rem;font-weight:600}.pass{color:#176b2c}.note{color:#8a5a00}.fail{color:#b3261e}
-.verdict{font-size:1.15rem;font-weight:600;border-left:.3rem solid;padding:.4rem .8rem;background:#f6f6f6}
+td,th,code{overflow-wrap:anywhere}th{width:6.5rem;font-weight:600}.check{width:12rem;font-weight:600;padding-right:1rem}
+ul{margin:.3rem 0;padding-left:1.2rem}.status{width:3.5rem;font-weight:600}.pass{color:#176b2c}.note{color:#8a5a00}
+.fail{color:#b3261e}.verdict{font-size:1.15rem;font-weight:600;border-left:.3rem solid;padding:.4rem .8rem;background:#f6f6f6}
 svg{display:block;width:100%;max-width:44rem}.why{color:#555;margin:0 0 .6rem}pre{white-space:pre-wrap;
 overflow-wrap:anywhere;background:#f6f6f6;padding:.8rem;font-size:.85rem}
 @media(max-width:40rem){body{margin:1rem auto}.findings tr{display:block;border-bottom:1px solid #ddd;padding:.5rem 0}
@@ -28,6 +28,7 @@ overflow-wrap:anywhere;background:#f6f6f6;padding:.8rem;font-size:.85rem}
 padding-right:.6rem}}"""
 
 ROW, BAR = 40, 64  # pixels of a bar with its label; percent of the width that the longest bar has
+SHOWN = 240  # characters of a line
 BLUE, GREY = "#4c78a8", "#9a9a9a"
 
 
@@ -63,7 +64,9 @@ def render(document: Document) -> str:
 
 
 def _details(lines: Sequence[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines[:20])}</ul>" if lines else ""
+    """The first lines of a check, each cut; the document inside the page has them whole."""
+    short = [line if len(line) <= SHOWN else f"{line[:SHOWN]}…" for line in lines[:20]]
+    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in short)}</ul>" if lines else ""
 
 
 def _equal(checks: Sequence[dict[str, Any]]) -> str:

@@ -76,9 +76,12 @@ class Session:
 
 
 def compared(name: str, session: Session, asked: Sequence[Asked], wanted: int, remark: str = "") -> Check:
-    """The check of answers that should be the baseline's; a fork at a near-tie is a note."""
-    refused = sum(bool(a.base.refused and a.found.refused) for a in asked)
-    judged = [a for a in asked if not (a.base.refused and a.found.refused)]
+    """The check of answers that should be the baseline's; a fork at a near-tie is a note.
+
+    Nothing is compared where the endpoint refuses a request, which is a note, or both sides do.
+    """
+    judged = [a for a in asked if not a.found.refused or (a.found.broken and not a.base.refused)]
+    refused, alone = len(asked) - len(judged), [a for a in asked if a not in judged and not a.base.refused]
     if not judged:
         reason = asked[0].found.refused if asked else "no time was left"
         return Check(name, "note", f"not tested: {reason[:200]}", data={"compared": 0})
@@ -99,14 +102,17 @@ def compared(name: str, session: Session, asked: Sequence[Asked], wanted: int, r
             f"there is none, {unknown} cannot be judged"
         )
     summary += remark + session.shortened(len(asked), wanted) + (f"; {refused} were refused" if refused else "")
-    status: Status = "pass" if not forks else "fail" if others or unknown else "note"
+    summary += f", {len(alone)} by the endpoint alone" if alone else ""
+    status: Status = "fail" if others or unknown else "note" if forks or alone else "pass"
     data = {
         "compared": len(judged),
         "same": same,
         "ties": ties,
         "others": others,
         "unknown": unknown,
+        "refused": refused,
         "seen_with_90_percent": detectable_rate(len(judged)),
         "forks": [fork.as_data() for fork in known.values()],
     }
-    return Check(name, status, summary, list(dict.fromkeys(fork.line() for fork in forks)), data)
+    lines = [fork.line() for fork in forks] + [f"refused: {a.name}: {a.found.refused[:200]}" for a in alone]
+    return Check(name, status, summary, list(dict.fromkeys(lines)), data)

@@ -30,6 +30,8 @@ class Reply:
     """The tokens' ids, if asked for and given."""
     refused: str = ""
     """The server's words, if it refused the request."""
+    broken: bool = False
+    """Whether it refused because it failed (500 and more)."""
 
     @property
     def said(self) -> tuple[str, bool]:
@@ -74,7 +76,7 @@ class Side:
         try:
             choices, answer = self.choices(options)
         except RefusedError as error:
-            return Reply("", refused=str(error))
+            return Reply("", refused=str(error), broken=error.code >= 500)
         seconds = time.perf_counter() - began
         usage = answer.get("usage") or {}
         return Reply(
