@@ -20,8 +20,9 @@ padding:0 1rem;color:#222;background:#fff}h2{margin:2.2rem 0 .6rem}table{border-
 td,th{border-bottom:1px solid #ddd;padding:.4rem .6rem .4rem 0;text-align:left;vertical-align:top}
 td,th,code{overflow-wrap:anywhere}th{width:6.5rem;font-weight:600}.check{width:12rem;font-weight:600;padding-right:1rem}
 ul{margin:.3rem 0;padding-left:1.2rem}.status{width:3.5rem;font-weight:600}.pass{color:#176b2c}.note{color:#8a5a00}
-.fail{color:#b3261e}.verdict{font-size:1.15rem;font-weight:600;border-left:.3rem solid;padding:.4rem .8rem;background:#f6f6f6}
-svg{display:block;width:100%;max-width:44rem}.why{color:#555;margin:0 0 .6rem}pre{white-space:pre-wrap;
+.fail{color:#b3261e}.verdict{font-size:1.15rem;font-weight:600;border-left:.3rem solid;
+padding:.4rem .8rem;background:#f6f6f6}svg{display:block;width:100%;max-width:44rem}
+.why{color:#555;margin:0 0 .6rem}pre{white-space:pre-wrap;
 overflow-wrap:anywhere;background:#f6f6f6;padding:.8rem;font-size:.85rem}
 @media(max-width:40rem){body{margin:1rem auto}.findings tr{display:block;border-bottom:1px solid #ddd;padding:.5rem 0}
 .findings td{display:block;border:0;padding:0;width:auto}.findings .status,.findings .check{display:inline-block;
