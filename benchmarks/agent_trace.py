@@ -1,14 +1,16 @@
 """An agent's day at a server: what is read again, how long the first token of each turn takes, and a picture of it.
 
-    python -m benchmarks.agent_trace URL [--turns 20] [--system 6000] [--plot trace.png] [--json]
+    python -m benchmarks.agent_trace URL [--turns 20] [--system 4000] [--tools] [--plot trace.png] [--json]
 
 URL is an OpenAI-compatible server (``outrider serve``, llama-server, vLLM). Two agents work side by side. They share a
 system prompt of thousands of tokens with tools. Every turn appends the last answer, a tool's result and a question.
 Agent one edits its last message in one turn. Agent two drops all but its last turns and a summary in another
-(compaction).
+(compaction). ``--tools`` sends the tools in the field of that name, and not in the system prompt; a model whose
+template knows none can have ``agent_template.jinja``.
 
 ``read``: prompt tokens that the server says it computed. ``new``: those whose past no earlier prompt or answer had, by
-the server's own ``/tokenize``. The difference was read twice.
+the server's own ``/tokenize`` (and llama.cpp's ``/apply-template``). The difference was read twice. ``drafted``:
+tokens of the answer that came from drafts, where the server says so.
 """
 
 from __future__ import annotations
@@ -27,42 +29,9 @@ from typing import Any
 
 import httpx
 
-Messages = list[dict[str, Any]]
+from benchmarks.agent_texts import NOUNS, prose, system_prompt, tools_of
 
-NOUNS = [
-    "file",
-    "test",
-    "branch",
-    "server",
-    "index",
-    "table",
-    "report",
-    "queue",
-    "commit",
-    "schema",
-    "parser",
-    "token",
-    "cache",
-    "request",
-    "page",
-    "user",
-]
-VERBS = [
-    "reads",
-    "writes",
-    "checks",
-    "moves",
-    "opens",
-    "merges",
-    "splits",
-    "counts",
-    "renames",
-    "compares",
-    "sorts",
-    "prints",
-    "closes",
-    "follows",
-]
+Messages = list[dict[str, Any]]
 
 
 @dataclass
@@ -77,6 +46,8 @@ class Turn:
     prompt: int = 0  # tokens
     read: int | None = None  # tokens; None: the server does not say
     new: int | None = None
+    made: int = 0  # tokens of the answer
+    drafted: int | None = None  # of them from drafts; None: the server does not say
     note: str = ""
 
 
@@ -87,6 +58,8 @@ class Agent:
     number: int
     rng: random.Random
     messages: Messages
+    tools: Messages
+    """The field of that name; empty: none."""
     turns: list[Turn] = field(default_factory=list)
 
     def ask(self, turn: int, turns: int) -> str:
@@ -104,24 +77,12 @@ class Agent:
             "lines": prose(self.rng, self.rng.randrange(60, 240)),
         }
         said = f"Result of read_file: {json.dumps(result)}\nWhat next?"
-        self.messages.append({"role": "user", "content": said})
+        calls = self.messages[-1].get("tool_calls", ())
+        for call in calls:
+            self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": said})
+        if not calls:
+            self.messages.append({"role": "user", "content": said})
         return note
-
-
-def prose(rng: random.Random, words: int) -> str:
-    """Sentences of so many words."""
-    said = [rng.choice(NOUNS if i % 2 == 0 else VERBS) + ("." if i % 11 == 10 else "") for i in range(words)]
-    return " ".join(said)
-
-
-def system_prompt(words: int) -> str:
-    """Rules, and tools as JSON."""
-    rng = random.Random(1)
-    tools = [
-        {"name": f"{verb}_{noun}", "parameters": {"path": {"type": "string"}, noun: {"type": "integer"}}}
-        for verb, noun in zip(VERBS, NOUNS, strict=False)
-    ]
-    return f"You are a careful programmer. Tools: {json.dumps(tools)}\n{prose(rng, words)}"
 
 
 class Seen:
@@ -143,20 +104,24 @@ def common(a: Sequence[int], b: Sequence[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-async def tokens_of(client: httpx.AsyncClient, messages: Messages) -> list[int] | None:
+async def tokens_of(client: httpx.AsyncClient, agent: Agent) -> list[int] | None:
     """The tokens of a conversation, if the server tells them."""
-    answer = await client.post("/tokenize", json={"messages": messages})
+    body: dict[str, Any] = {"messages": agent.messages} | ({"tools": agent.tools} if agent.tools else {})
+    rendered = await client.post("/apply-template", json=body)  # llama.cpp's /tokenize knows no messages
+    if rendered.status_code == 200:
+        body = {"content": rendered.json()["prompt"], "add_special": True, "parse_special": True}
+    answer = await client.post("/tokenize", json=body)
     found = answer.json().get("tokens") if answer.status_code == 200 else None
     return found if isinstance(found, list) and found else None
 
 
-async def ask(client: httpx.AsyncClient, model: str, agent: Agent, turn: Turn, max_tokens: int) -> str:
-    """Stream one answer, and time it."""
+async def ask(client: httpx.AsyncClient, model: str, agent: Agent, turn: Turn, max_tokens: int) -> dict[str, Any]:
+    """Stream one answer, and time it: the message."""
     body = {
         "model": model, "messages": agent.messages, "max_tokens": max_tokens, "temperature": 0, "stream": True,
-        "stream_options": {"include_usage": True},
+        "stream_options": {"include_usage": True}, **({"tools": agent.tools} if agent.tools else {}),
     }  # fmt: skip
-    said, start = "", time.perf_counter()
+    said, calls, start = "", dict[int, dict[str, Any]](), time.perf_counter()
     async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
         if answer.status_code != 200:
             raise SystemExit(f"the server answers {answer.status_code}: {(await answer.aread())[:300]!r}")
@@ -165,57 +130,72 @@ async def ask(client: httpx.AsyncClient, model: str, agent: Agent, turn: Turn, m
                 continue
             event = json.loads(line[6:])
             for choice in event.get("choices", []):
-                text = (choice.get("delta") or {}).get("content") or ""
-                if text and not said:
+                delta = choice.get("delta") or {}
+                text, pieces = delta.get("content") or "", delta.get("tool_calls") or ()
+                if (text or pieces) and not turn.first:
                     turn.first = time.perf_counter() - start
                 said += text
+                _add_calls(calls, pieces)
             _note_usage(turn, event)
     turn.whole = time.perf_counter() - start
     turn.first = turn.first or turn.whole
-    return said
+    return {"role": "assistant", "content": said} | ({"tool_calls": list(calls.values())} if calls else {})
+
+
+def _add_calls(calls: dict[int, dict[str, Any]], pieces: Sequence[dict[str, Any]]) -> None:
+    """Put the pieces of streamed calls together."""
+    for piece in pieces:
+        place = piece.get("index", 0)
+        call = calls.setdefault(place, {"id": f"call_{place}", "type": "function",
+                                        "function": {"name": "", "arguments": ""}})  # fmt: skip
+        call["id"] = piece.get("id") or call["id"]
+        for key, text in (piece.get("function") or {}).items():
+            call["function"][key] += text or ""
 
 
 def _note_usage(turn: Turn, event: dict[str, Any]) -> None:
-    """What servers say of the tokens that they read: OpenAI's usage, or llama.cpp's timings."""
+    """The tokens that servers say they read and made: OpenAI's usage, or llama.cpp's timings."""
     if usage := event.get("usage"):
-        turn.prompt = usage["prompt_tokens"]
+        turn.prompt, turn.made = usage["prompt_tokens"], usage["completion_tokens"]
         details = usage.get("prompt_tokens_details") or {}
         if details.get("cached_tokens") is not None:
             turn.read = turn.prompt - details["cached_tokens"]
     if (timings := event.get("timings")) and "prompt_n" in timings:
-        turn.read = timings["prompt_n"]
+        turn.read, turn.drafted = timings["prompt_n"], timings.get("draft_n_accepted", 0)
 
 
 async def converse(client: httpx.AsyncClient, agent: Agent, args: argparse.Namespace, seen: Seen, began: float) -> None:
     for number in range(args.turns):
         turn = Turn(agent.number, number, time.perf_counter() - began)
         turn.note = agent.ask(number, args.turns)
-        tokens = await tokens_of(client, agent.messages)
+        tokens = await tokens_of(client, agent)
         if tokens is not None:
             turn.new = seen.new(tokens)
         turn.began = time.perf_counter() - began
         said = await ask(client, args.model, agent, turn, args.max_tokens)
         if tokens is not None:
             seen.add(tokens)
-        agent.messages.append({"role": "assistant", "content": said})
+        agent.messages.append(said)
         agent.turns.append(turn)
         if not args.json:
             print(f"agent {turn.agent} turn {number:2} {turn.prompt:6} tokens, {turn.read} read, {turn.new} new, "
-                  f"first {turn.first:6.2f} s, whole {turn.whole:6.2f} s {turn.note}", flush=True)  # fmt: skip
+                  f"first {turn.first:6.2f} s, whole {turn.whole:6.2f} s, {turn.made} made, {turn.drafted} drafted "
+                  f"{turn.note}", flush=True)  # fmt: skip
 
 
 async def trace(args: argparse.Namespace) -> list[Turn]:
-    system = {"role": "system", "content": system_prompt(args.system)}
-    agents = [Agent(i, random.Random(i), [system]) for i in range(args.agents)]
+    tools = tools_of()
+    system = {"role": "system", "content": system_prompt(args.system, [] if args.tools else tools)}
+    agents = [Agent(i, random.Random(i), [system], tools if args.tools else []) for i in range(args.agents)]
     seen, began = Seen(), time.perf_counter()
-    async with httpx.AsyncClient(base_url=args.url, timeout=3600) as client:
+    async with httpx.AsyncClient(base_url=args.url.removesuffix("/v1"), timeout=3600) as client:
         args.model = (await client.get("/v1/models")).json()["data"][0]["id"]
         await asyncio.gather(*(converse(client, agent, args, seen, began) for agent in agents))
     return [turn for agent in agents for turn in agent.turns]
 
 
 def plot(turns: Sequence[Turn], path: Path) -> None:
-    """A waterfall: the wait for the first token, and the tokens after it."""
+    """A waterfall: the wait for the first token, and the tokens after it, those from drafts darker."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -224,14 +204,20 @@ def plot(turns: Sequence[Turn], path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(10, 0.22 * len(turns) + 1.2))
     for row, turn in enumerate(sorted(turns, key=lambda each: each.began)):
         color = ("#2a6f97", "#b5651d")[turn.agent % 2]
+        answer, behind = turn.whole - turn.first, turn.began + turn.first
+        share = (turn.drafted or 0) / max(1, turn.made)
         axes.barh(row, turn.first, left=turn.began, color=color)
-        axes.barh(row, turn.whole - turn.first, left=turn.began + turn.first, color=color, alpha=0.35)
-        read = "" if turn.read is None else f"{turn.read:,} read"
-        axes.text(turn.began + turn.whole, row, f"  {read} {turn.note}", va="center", fontsize=7)
+        axes.barh(row, answer * share, left=behind, color=color, alpha=0.6)
+        axes.barh(row, answer * (1 - share), left=behind + answer * share, color=color, alpha=0.25)
+        parts = ["" if turn.read is None else f"{turn.read:,} read", f"{turn.made} made"]
+        parts += [f"{turn.drafted} of them drafted"] if turn.drafted else []
+        axes.text(turn.began + turn.whole, row, f"  {', '.join(filter(None, parts))} {turn.note}", va="center",
+                  fontsize=7)  # fmt: skip
     axes.invert_yaxis()
-    axes.set(xlabel="seconds", yticks=[], title="Turns of two agents: until the first token (dark), and after it")
+    title = "Turns: until the first token (dark), tokens from drafts (middle), other tokens (light)"
+    axes.set(xlabel="seconds", yticks=[], title=title)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.margins(x=0.12)
+    axes.margins(x=0.28)
     axes.set_xlim(left=0)
     figure.tight_layout()
     figure.savefig(path, dpi=140)
@@ -245,6 +231,8 @@ def summary(turns: Sequence[Turn]) -> dict[str, Any]:
         "prompt_tokens": sum(turn.prompt for turn in turns),
         "read": sum(turn.read or 0 for turn in turns) if any(turn.read is not None for turn in turns) else None,
         "read_twice": sum(max(0, (turn.read or 0) - (turn.new or 0)) for turn in known) if known else None,
+        "made": sum(turn.made for turn in turns),
+        "drafted": sum(turn.drafted or 0 for turn in turns) if any(t.drafted is not None for t in turns) else None,
         "first_token_median_s": round(statistics.median(later), 3),
         "first_token_worst_s": round(max(later), 3),
         "wall_s": round(max(turn.began + turn.whole for turn in turns), 2),
@@ -258,6 +246,7 @@ def main() -> None:
     parser.add_argument("--agents", type=int, default=2)
     parser.add_argument("--system", type=int, default=4000, help="words of the system prompt, of 1.5 tokens each")
     parser.add_argument("--max-tokens", type=int, default=32)
+    parser.add_argument("--tools", action="store_true", help="send the tools in the field of that name")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from tests.analysis.certify.tool_server import ToolServer, deltas_of, whole_of
 from tests.referee.faulty_engine import LETTERS, Engine, Fault, target
@@ -18,15 +18,25 @@ from tests.referee.faulty_engine import LETTERS, Engine, Fault, target
 MAX_N = 16
 
 
+Quirk = Literal["llama.cpp", "never samples", "no biases", "broken biases", "no completions"]
+"""A habit of other engines: log-probabilities in the form of chats, or requests that they refuse."""
+
+
 class _RefusedError(Exception):
-    pass
+    """With the code of the answer."""
 
 
-def answer(engine: Engine, body: dict[str, Any], knows_drafts: bool) -> dict[str, Any]:
+def answer(engine: Engine, body: dict[str, Any], knows_drafts: bool, quirk: Quirk | None = None) -> dict[str, Any]:
     """The choices of a completion."""
+    if quirk == "no completions" or (quirk == "no biases" and "logit_bias" in body):
+        raise _RefusedError(400)
+    if quirk == "broken biases" and "logit_bias" in body:
+        raise _RefusedError(500)
+    if quirk == "never samples":
+        body = {**body, "temperature": 0, "n": 1}
     n, drafts = body.get("n", 1), body.get("speculation", "on") if knows_drafts else "on"
     if n > MAX_N or drafts not in ("on", "off"):
-        raise _RefusedError
+        raise _RefusedError(400)
     code = zlib.crc32(body["prompt"].encode())
     prompt = (code % len(LETTERS), code // len(LETTERS) % len(LETTERS))
     bias = {int(key): value for key, value in body.get("logit_bias", {}).items()}
@@ -38,6 +48,9 @@ def answer(engine: Engine, body: dict[str, Any], knows_drafts: bool) -> dict[str
         choice: dict[str, Any] = {"text": "".join(LETTERS[x] for x in ids), "token_ids": ids}
         if body.get("logprobs") is not None:
             choice["logprobs"] = _logprobs([*prompt, *ids], bias, body["logprobs"])
+        if quirk == "llama.cpp":
+            del choice["token_ids"]
+            choice["logprobs"] = _as_chat(ids, choice["logprobs"]) if body.get("logprobs") else None
         choices.append(choice)
     return {"choices": choices, "usage": {"completion_tokens": n * count}}
 
@@ -51,6 +64,16 @@ def _logprobs(tokens: list[int], bias: dict[int, float], top: int) -> dict[str, 
     }
 
 
+def _as_chat(ids: list[int], logprobs: dict[str, Any]) -> dict[str, Any]:
+    """Log-probabilities as chats have them, and with ids, as llama.cpp's server answers completions."""
+    rows = zip(ids, logprobs["tokens"], logprobs["top_logprobs"], strict=True)
+    content = [
+        {"id": code, "token": text, "top_logprobs": [{"token": each, "logprob": x} for each, x in top.items()]}
+        for code, text, top in rows
+    ]
+    return {"content": content}
+
+
 @contextmanager
 def faulty_server(
     fault: Fault | None = None,
@@ -58,6 +81,7 @@ def faulty_server(
     knows_drafts: bool = True,
     chat: ToolServer | None = None,
     knows_tools: bool = True,
+    quirk: Quirk | None = None,
 ) -> Iterator[str]:
     """The URL of a server with ``fault`` in its speculation; None: without one.
 
@@ -75,9 +99,9 @@ def faulty_server(
             if not self.path.endswith("/v1/completions"):
                 return self._chat(body)
             try:
-                found = answer(engine, body, knows_drafts)
-            except _RefusedError:
-                return self._send(400, {"error": "refused"})
+                found = answer(engine, body, knows_drafts, quirk)
+            except _RefusedError as error:
+                return self._send(error.args[0], {"error": "refused"})
             if not body.get("stream"):
                 return self._send(200, found)
             text = found["choices"][0]["text"]
