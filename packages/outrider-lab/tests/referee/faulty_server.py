@@ -18,7 +18,7 @@ from tests.referee.faulty_engine import LETTERS, Engine, Fault, target
 MAX_N = 16
 
 
-Quirk = Literal["llama.cpp", "never samples", "no biases", "broken biases", "no completions"]
+Quirk = Literal["llama.cpp", "never samples", "no biases", "broken biases", "no completions", "other streams"]
 """A habit of other engines: log-probabilities in the form of chats, or requests that they refuse."""
 
 
@@ -105,6 +105,8 @@ def faulty_server(
             if not body.get("stream"):
                 return self._send(200, found)
             text = found["choices"][0]["text"]
+            if quirk == "other streams":
+                text = text[:5] + ("a" if text[5] != "a" else "b") + text[6:]
             events = [json.dumps({"choices": [{"text": text[i : i + 5]}]}) for i in range(0, len(text), 5)]
             self._write(200, "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode())
 

@@ -62,6 +62,12 @@ def test_a_request_that_breaks_the_server_fails() -> None:
     assert "answered 500" in check.details[0]
 
 
+def test_a_stream_with_another_token_fails_and_is_placed() -> None:
+    check = judge("other streams")["streams against whole"]
+    assert (check.status, check.data["same"], check.data["ties"]) == ("fail", 0, 0)
+    assert "parts at character 5, token 5" in check.details[0]
+
+
 def test_a_server_that_answers_nothing_is_not_certified() -> None:
     with faulty_server(quirk="no completions") as url:
         found = run_suite(url, None, QUESTIONS, SMALL)

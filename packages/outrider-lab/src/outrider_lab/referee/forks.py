@@ -44,28 +44,34 @@ class Fork:
         return asdict(self) | {"kind": self.kind}
 
 
-def find_fork(name: str, baseline: Side, request: Mapping[str, Any], base: Reply, found: Reply) -> Fork:
+def find_fork(name: str, request: Mapping[str, Any], base: Reply, found: Reply, *judges: Side) -> Fork:
     """The fork of ``found`` from ``base``, two different answers to ``request``.
 
-    A refusal of one of them is a fork that no log-probability explains.
+    The first of ``judges`` whose answer comes to the fork and has log-probabilities there gives the gap: an engine
+    need not have them of drafted tokens, nor repeat itself. A refusal of one of the answers is a fork that no
+    log-probability explains.
     """
     if base.refused or found.refused:
         return Fork(name, 0, None, None, base.refused[:80] or "an answer", found.refused[:80] or "an answer")
     a, b = base.text, found.text
     at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    token, gap = _token_at(baseline, request, at)
+    token, gap = None, None
+    for judge in judges:
+        token, gap = _token_at(judge, request, a[:at])
+        if gap is not None:
+            break
     return Fork(name, at, token, gap, a[at : at + SHOWN], b[at : at + SHOWN])
 
 
-def _token_at(baseline: Side, request: Mapping[str, Any], at: int) -> tuple[int | None, float | None]:
-    """The baseline's token with character ``at``, and the gap of the two best log-probabilities there."""
+def _token_at(judge: Side, request: Mapping[str, Any], shared: str) -> tuple[int | None, float | None]:
+    """The place of the token behind ``shared`` in the judge's answer, and the gap of the two best log-probabilities."""
     try:
-        choice = baseline.choices({**request, "logprobs": 2})[0][0]
+        choice = judge.choices({**request, "logprobs": 2})[0][0]
     except ConfigError:
         return None, None  # log-probabilities are optional in the API
-    end = 0
+    said = ""
     for index, (piece, best) in enumerate(zip(token_texts(choice), best_two(choice), strict=False)):
-        end += len(piece)
-        if end > at:
-            return index, best[0] - best[1] if best else None
+        said += piece
+        if len(said) > len(shared):
+            return (index, best[0] - best[1] if best else None) if said.startswith(shared) else (None, None)
     return None, None

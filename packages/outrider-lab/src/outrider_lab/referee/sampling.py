@@ -63,14 +63,15 @@ def frequencies(session: Session, prompt: str, most: int, tokens: int) -> Iterat
 
 def _judge(session: Session, ours: list[Output], theirs: list[Output], most: int, tokens: int) -> Check:
     name = "frequencies of samples"
-    if len({*ours, *theirs}) == 1:
-        reason = f"all {len(ours) + len(theirs)} samples at temperature 1 are the same"
-        return Check(name, "note", f"not tested: {reason}", data={"compared": 0, "samples": 0})
     fits = {"the whole": homogeneity(ours, theirs)}
     for place in range(max(map(len, theirs), default=0)):
         mine, other = ([s[place] for s in samples if len(s) > place] for samples in (ours, theirs))
         if mine and other:
             fits[f"token {place + 1}"] = homogeneity(mine, other)
+    if all(fit.bins < 2 for fit in fits.values()):
+        many = len(ours) + len(theirs)
+        alike = "are the same" if len({*ours, *theirs}) == 1 else "are too few"
+        return Check(name, "note", f"not tested: all {many} samples at temperature 1 {alike}", data={"compared": 0})
     tests = len(fits)
     failed = {name: fit for name, fit in fits.items() if fit.fails(tests)}
     worst = min(fits.values(), key=lambda fit: fit.p_value)

@@ -91,7 +91,7 @@ def compared(name: str, session: Session, asked: Sequence[Asked], wanted: int, r
         if a.base.said != a.found.said:
             key = (a.name, a.found.text)
             if key not in known:
-                known[key] = find_fork(a.name, session.theirs, a.request, a.base, a.found)
+                known[key] = find_fork(a.name, a.request, a.base, a.found, session.theirs)
             forks.append(known[key])
     same, kinds = len(judged) - len(forks), [fork.kind for fork in forks]
     ties, others, unknown = (kinds.count(kind) for kind in ("near-tie", "NOT A TIE", "cannot be judged"))

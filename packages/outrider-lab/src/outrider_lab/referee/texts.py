@@ -9,6 +9,7 @@ from typing import Any
 
 from outrider_lab.certify.report import Check
 from outrider_lab.certify.statistics import detectable_rate
+from outrider_lab.referee.forks import find_fork
 from outrider_lab.referee.session import Asked, Session, compared
 
 __all__ = ["biased", "greedy", "prefixes", "seeded", "streams"]
@@ -119,9 +120,16 @@ def streams(session: Session) -> Iterator[Check]:
     if not answered:
         yield Check(name, "note", f"not tested: {asked[0].found.refused[:200] if asked else 'nothing was asked'}")
         return
-    differ = [a for a in answered if a.base.text != a.found.text]
+    judges = session.ours, session.theirs
+    forks = [find_fork(a.name, a.request, a.base, a.found, *judges) for a in answered if a.base.text != a.found.text]
+    ties = sum(fork.kind == "near-tie" for fork in forks)
     firsts = [a.found.first_s for a in answered]
-    summary = f"{len(answered) - len(differ)} of {len(answered)} streams are the whole output"
-    lines = [f"{a.name}: {a.base.text[:60]!r} became {a.found.text[:60]!r}" for a in differ]
-    yield Check(name, "fail" if differ else "pass", summary + session.shortened(len(asked), len(session.alone)), lines,
-                {"compared": len(answered), "differ": len(differ), "first_text_s": firsts})  # fmt: skip
+    summary = f"{len(answered) - len(forks)} of {len(answered)} streams are the whole output"
+    summary += f"; {ties} part at a near-tie" if ties else ""
+    yield Check(
+        name,
+        "fail" if len(forks) > ties else "note" if forks else "pass",
+        summary + session.shortened(len(asked), len(session.alone)),
+        [fork.line() for fork in forks],
+        {"compared": len(answered), "same": len(answered) - len(forks), "ties": ties, "first_text_s": firsts},
+    )
