@@ -119,6 +119,7 @@ def prepared(llm: LLM, text: str) -> list[Any]:
     return [Request("saved", tokens, GREEDY, SpeculationParams(draft="none"), frozenset())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_company_and_want_of_memory_change_nothing(model: str, tmp_path: Path, kind: str) -> None:
     """Several come back at once, into a pool that is too small for them, and are preempted on their way."""

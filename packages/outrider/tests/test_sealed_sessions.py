@@ -51,7 +51,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", ["attention", pytest.param("recurrent", marks=pytest.mark.slow)])
 def test_another_process_with_the_key_reads_the_last_token_alone(model: str, tmp_path: Path, kind: str) -> None:
     path, folder = MODELS[kind] or model, tmp_path / "sessions"
     first, read = spoken(path, folder)
@@ -182,7 +182,7 @@ def test_chunks_come_back_whole_and_in_order_alone(size: int) -> None:
     assert body[:32] not in data or size < 2
     for wrong in ({"key": OTHER}, {"model": "other"}, {"name": "other"}, {"salt": "b"}):
         with pytest.raises(ModelFormatError):
-            opened(data, **wrong)  # type: ignore[arg-type]
+            opened(data, **wrong)
     head, step = len(sealed(b"")), _CHUNK + 16
     for end in {head - 16, head, head + size // 2, *range(head, len(data), step), len(data) - 1} - {len(data)}:
         with pytest.raises(ModelFormatError):

@@ -194,6 +194,28 @@ def test_more_beams_than_states_are_refused() -> None:
     assert error.value.param == "beam_width"
 
 
+def test_beams_that_no_memory_is_left_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until others have searched as widely: their states have memory already."""
+    served, params = serving(branches=8), SamplingParams(beam_width=4, n=1, max_tokens=5)
+    states = served.cache.states
+    assert states is not None
+    needed = states.bytes_of_more(4)
+    assert needed == 4 * states.shape.sequence_bytes(states.pending)
+    monkeypatch.setattr("outrider.engine.request_checks.available_memory", lambda: needed - 1)
+    with pytest.raises(InvalidRequestError, match="MB of memory are free: use fewer beams, or free memory") as error:
+        served.add(group(params)[0])
+    assert error.value.param == "beam_width"
+    monkeypatch.setattr("outrider.engine.request_checks.available_memory", lambda: needed)
+    first = group(params)
+    run(served, *first)
+    assert states.bytes_of_more(4) == 0
+    monkeypatch.setattr("outrider.engine.request_checks.available_memory", lambda: 0)
+    second = group(params, id="again")
+    run(served, *second)
+    assert second[0].output == first[0].output
+    served.cache.check()
+
+
 def test_a_draft_model_with_states_does_not_draft_for_beams() -> None:
     params = SamplingParams(beam_width=2, n=2, max_tokens=9)
     plain, drafted = group(params), group(params, draft="model")

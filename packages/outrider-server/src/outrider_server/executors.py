@@ -2,7 +2,8 @@
 
 Ordinary requests share one executor. Bodies beyond ``LARGE`` have another: a text of megabytes delays only other large
 texts. Images have a third, because one image keeps all processors busy for seconds. New grammars have a fourth, with
-one thread for each process that compiles grammars. Answers are written on two threads, short answers on one and long
+one thread for each process that compiles grammars: as many wait for it as there is room for sequences, and threads
+take them from callers in turn. Answers are written on two threads, short answers on one and long
 answers on the other, because every further thread competes with the event loop.
 """
 
@@ -45,7 +46,9 @@ class Executors:
         self._ordinary = BoundedExecutor("reading requests", threads=4, queue_limit=1024, caller_limit=1024)
         self._large = BoundedExecutor("large requests", threads=2, queue_limit=32, caller_limit=16)
         self._images = BoundedExecutor("reading images", threads=2, queue_limit=64, caller_limit=16)
-        self._grammars = BoundedExecutor("compiling grammars", threads=GRAMMAR_THREADS, queue_limit=16, caller_limit=8)
+        self._grammars = BoundedExecutor(
+            "compiling grammars", threads=GRAMMAR_THREADS, queue_limit=1024, caller_limit=1024
+        )  # no more of a caller than it may have sequences: room is reserved for them before
         self._short_answers = BoundedExecutor("writing answers", threads=1, queue_limit=ANY, caller_limit=ANY)
         self._long_answers = BoundedExecutor("writing long answers", threads=1, queue_limit=ANY, caller_limit=ANY)
         self._compiling: dict[tuple[GrammarCompiler, StructuredOutput, str], _Shared] = {}

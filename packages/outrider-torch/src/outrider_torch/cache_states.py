@@ -17,6 +17,8 @@ from outrider_torch.cache_pool import TorchPool
 class TorchStates(RecurrentStates):
     """``RecurrentStates`` of tensors."""
 
+    grows = False
+
     def __init__(
         self, shape: StateShape, places: int, pending: int, branches: int = 0, *, device: torch.device | str = "cpu"
     ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from outrider.config import AUTO_LENGTH, EngineConfig, SpeculationParams
 from outrider.config.sampling import MAX_WIDTH
 from outrider.engine.memory_plan import MemoryPlan, plan_memory, row_bytes
@@ -17,9 +19,9 @@ from tests.small_models import config
 TOY = HybridToy(max_seq_len=64)
 
 
-def loaded(model_config: Any) -> LoadedModel:
+def loaded(model_config: Any, cache_dtype: Any = "float32") -> LoadedModel:
     return cast(
-        LoadedModel, SimpleNamespace(config=model_config, weight_bytes=1, cache_dtype="float32", dtype="float32")
+        LoadedModel, SimpleNamespace(config=model_config, weight_bytes=1, cache_dtype=cache_dtype, dtype="float32")
     )
 
 
@@ -41,15 +43,31 @@ def test_a_token_takes_rows_of_the_layers_with_attention_alone() -> None:
 
 def test_states_of_a_batch_and_their_copies_are_counted() -> None:
     found, own = plan(), place_bytes(TAIL + AUTO_LENGTH)
-    assert found.states.nbytes == (4 + MOST_CHECKPOINTS + MAX_WIDTH) * own
+    assert found.states.nbytes == (4 + MOST_CHECKPOINTS) * own
     assert found.total - plan(prefix_reuse=False).total == MOST_CHECKPOINTS * own
-    assert f"recurrent states, {4 + MAX_WIDTH} and {MOST_CHECKPOINTS} copies" in "".join(found.lines())
+    assert f"recurrent states, 4 and {MOST_CHECKPOINTS} copies" in "".join(found.lines())
     spec = found.cache_spec(EngineConfig(model="m", max_batch_size=4), 64)
     assert (spec.slots, spec.pending, spec.checkpoints) == (4, TAIL + AUTO_LENGTH, MOST_CHECKPOINTS)
     assert spec.branches == MAX_WIDTH
 
 
-def test_arrays_take_what_the_plan_says() -> None:
+def test_beams_take_no_context_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of arrays, whose memory is taken by the first search; tensors are made whole."""
+    many: dict[str, Any] = {"max_batch_size": 900, "max_batched_tokens": 900}
+    little = int((plan(**many).activations + 40 * place_bytes(TAIL + AUTO_LENGTH)) / 0.6)
+    tensors = loaded(TOY.config, SimpleNamespace(itemsize=4))
+    found, counted = (plan(little, target, **many) for target in (HYBRID, tensors))
+    monkeypatch.setattr("outrider.engine.state_plan.MAX_WIDTH", 0)
+    without = plan(little, **many)
+    assert found.states.branches == counted.states.branches > without.states.branches == 0
+    assert (found.kv_tokens, found.total) == (without.kv_tokens, without.total)
+    assert counted.kv_tokens < found.kv_tokens
+    extra = (counted.states.nbytes - found.states.nbytes) // place_bytes(TAIL + AUTO_LENGTH)
+    assert extra == found.states.branches
+    assert f"recurrent states, {found.states.places + extra} and" in "".join(counted.lines())
+
+
+def test_arrays_have_room_for_all_states() -> None:
     found = plan()
     cache = TOY.new_cache(found.cache_spec(EngineConfig(model="m", max_batch_size=4), 64))
     assert cache.states is not None

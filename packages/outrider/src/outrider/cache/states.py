@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,9 @@ class RecurrentStates:
         updates   [places, pending, key_heads * key_dim + value_heads * value_dim + value_heads]: key, delta, decay
     """
 
+    grows: ClassVar[bool] = True
+    """Whether a place takes memory only once it is used."""
+
     def __init__(self, shape: StateShape, places: int, pending: int, branches: int = 0) -> None:
         """
         Args:
@@ -100,6 +103,7 @@ class RecurrentStates:
         self._free = list(range(places - 1, -1, -1))
         self._rows: dict[int, int] = {}
         self._settled: dict[int, int] = {}
+        self._most = 0  # places that were used at once: these have memory, as the last one given back is taken first
 
     def _arrays(self, *sizes: int) -> list[Any]:
         return [self._zeros((self.places, *sizes)) for _ in range(self.shape.layers)]
@@ -120,10 +124,16 @@ class RecurrentStates:
         """Give a slot a place, for a sequence without rows."""
         self._rows[slot] = self._free.pop()
         self._settled[slot] = 0
+        self._most = max(self._most, len(self._rows))
 
     def close(self, slot: int) -> None:
         self._free.append(self._rows.pop(slot))
         del self._settled[slot]
+
+    def bytes_of_more(self, count: int) -> int:
+        """Bytes that take memory for the first time where ``count`` places more are used."""
+        fresh = max(0, len(self._rows) + count - self._most) if self.grows else 0
+        return fresh * self.shape.sequence_bytes(self.pending)
 
     def row(self, slot: int) -> int:
         """The place of a slot or branch in the arrays."""

@@ -72,14 +72,13 @@ class MemoryPlan:
 
     def lines(self) -> list[str]:
         """The budget as a table, one line per part."""
+        states = self.states.places + (0 if self.states.branches_wait else self.states.branches)
         parts = {
             "target weights": self.target_weights,
             "draft weights": self.draft_weights,
             f"target cache, {self.kv_tokens} tokens": self.target_pool,
             "draft cache": self.draft_pool,
-            f"recurrent states, {self.states.places + self.states.branches} and {self.states.checkpoints} copies": (
-                self.states.nbytes
-            ),
+            f"recurrent states, {states} and {self.states.checkpoints} copies": self.states.nbytes,
             "activations": self.activations,
             "together": self.total,
         }

@@ -9,6 +9,7 @@ from outrider.config.combination import is_custom
 from outrider.config.sampling import SamplingParams
 from outrider.engine.request import Request
 from outrider.errors import ConfigError, InvalidRequestError
+from outrider.utils.memory import available_memory
 from outrider.verify.distribution import check_ids, check_token_ids
 
 
@@ -29,7 +30,7 @@ def check_request(
 
     Raises:
         InvalidRequestError: the prompt is empty or too long, a token id is outside the vocabulary, the options allow
-            no first token, or there are fewer states than beams.
+            no first token, or there are fewer states than beams, or no memory for them.
         ConfigError: the draft source is not loaded.
     """
     if not request.prompt:
@@ -49,16 +50,29 @@ def check_request(
     _check_some_token_is_possible(request.params, vocab_size, eos)
     if request.params.structured is not None and request.constraint is None:
         raise InvalidRequestError("a structured output needs its compiled grammar: use LLM", param="structured")
-    if states is not None and request.params.beam_width > states.branches:
-        raise InvalidRequestError(
-            f"beam_width={request.params.beam_width} needs as many recurrent states, and there is memory for "
-            f"{states.branches}: use fewer beams",
-            param="beam_width",
-        )
+    if states is not None and request.params.beam_width:
+        _check_beams(request.params.beam_width, states)
     for name in request.speculation.combination.names:
         if name not in ("none", *drafters):
             hint = " (name your own in extra_sources when the engine is made)" if is_custom(name) else ""
             raise ConfigError(f"draft source {name!r} is not loaded: use one of {', '.join(('none', *drafters))}{hint}")
+
+
+def _check_beams(width: int, states: RecurrentStates) -> None:
+    """Refuse more beams than there can be states, or than there is memory for now."""
+    if width > states.branches:
+        raise InvalidRequestError(
+            f"beam_width={width} needs as many recurrent states, and there is memory for {states.branches}: "
+            "use fewer beams",
+            param="beam_width",
+        )
+    needed = states.bytes_of_more(width)
+    if needed and (free := available_memory()) < needed:
+        raise InvalidRequestError(
+            f"beam_width={width} needs {needed / 1e6:,.0f} MB for recurrent states, and {free / 1e6:,.0f} MB of memory "
+            "are free: use fewer beams, or free memory",
+            param="beam_width",
+        )
 
 
 def _check_some_token_is_possible(params: SamplingParams, vocab_size: int, eos: Collection[int]) -> None:

@@ -24,14 +24,18 @@ class StatePlan:
     checkpoints: int
     nbytes: int  # of the target's states, their copies, and the draft models' states
     branches: int = 0  # states of beams
+    branches_wait: bool = False  # whether these take memory, and are counted, only when a search comes
 
 
 NO_STATES = StatePlan(places=0, pending=CacheSpec.pending, checkpoints=0, nbytes=0)
 
 
 def plan_states(target: LoadedModel, drafts: Sequence[LoadedModel], config: EngineConfig, room: int) -> StatePlan:
-    """The states of a full batch, or of as many sequences as half of ``room`` holds, a quarter for copies, and an
-    eighth for beams."""
+    """The states of a full batch, or of as many sequences as half of ``room`` holds, and a quarter for copies.
+
+    Beams have as many as an eighth of ``room`` would hold. Arrays of NumPy take memory where they are written, so the
+    first search takes it from what the plan leaves to the system; tensors are made whole, so ``room`` is less.
+    """
     speculation = config.speculation
     nodes = max(AUTO_LENGTH, max_nodes(speculation, max_depth(speculation, adaptive=True)))
     pending = TAIL + nodes
@@ -43,5 +47,6 @@ def plan_states(target: LoadedModel, drafts: Sequence[LoadedModel], config: Engi
     places = max(1, min(config.max_batch_size, room // 2 // (own + sum(others))))
     checkpoints = min(MOST_CHECKPOINTS, room // 4 // own) if own and config.prefix_reuse else 0
     branches = min(MAX_WIDTH, room // 8 // own) if own else 0
-    nbytes = places * (own + sum(others)) + (checkpoints + branches) * own
-    return StatePlan(places, pending, checkpoints, nbytes, branches)
+    waits = isinstance(target.cache_dtype, str)
+    nbytes = places * (own + sum(others)) + (checkpoints + (0 if waits else branches)) * own
+    return StatePlan(places, pending, checkpoints, nbytes, branches, waits)
