@@ -2,7 +2,8 @@
 
     make conversations                                  (ARGS=--write after a change that is meant to change bits)
     python -m benchmarks.conversations --models lab     the models of the repository alone
-    python -m benchmarks.conversations --under "qemu-aarch64 -cpu max -L ROOT ROOT/usr/bin/python3.11" --target aarch64
+    python -m benchmarks.conversations --under FOLDER/python --target aarch64 ...
+        (python -m benchmarks.arm_python FOLDER makes a Python for Arm, and prints the arguments)
 
 A conversation has three turns: greedy, drawn, and drawn with penalties. Its digest is that of the tokens and of the
 logits of each. Each instruction set runs in a process of its own, those of a model in C with a library compiled for it;

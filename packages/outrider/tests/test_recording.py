@@ -46,14 +46,16 @@ def test_every_call_with_tokens_is_recorded(llm: LLM, tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o77 == 0
 
 
-def digests(llm: LLM, file: Path) -> Recorded:
+def digests(llm: LLM, file: Path, company: int = 0) -> Recorded:
+    """The record of a greedy request that runs behind ``company`` others."""
     with llm.record(file, logits=True):
-        llm.generate("one two one two one two", max_tokens=24, temperature=0, ignore_eos=True)
-    return next(read_record(file))
+        texts = [*(f"company {n}" for n in range(company)), "one two one two one two"]
+        llm.generate(texts, max_tokens=24, temperature=0, ignore_eos=True)
+    return list(read_record(file))[-1]
 
 
 def test_digests_of_logits_are_those_of_plain_decoding(llm: LLM, folder: Path, tmp_path: Path) -> None:
-    drafted = digests(llm, tmp_path / "drafted")
+    drafted = digests(llm, tmp_path / "drafted", company=2)
     assert "a" in drafted.origins  # accepted drafts, whose rows were scored in a pass with others
     with LLM(str(folder), draft="none", threads=2) as plain:
         alone = digests(plain, tmp_path / "alone")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -82,6 +83,8 @@ class Golden:
     def __init__(self, models: Models, folder: Path, name: str, *, update: bool) -> None:
         self._models, self._update = models, update
         stem = re.sub(r"[^\w.-]+", "-", name).strip("-")
+        if stem != name:  # another name may become the same
+            stem += f"-{hashlib.blake2b(name.encode(), digest_size=3).hexdigest()}"
         self.file = folder / f"{stem}{'.jsonl' if models.upstream is None else '.http.jsonl'}"
         models.begin()
 

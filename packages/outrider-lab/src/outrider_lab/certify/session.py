@@ -34,7 +34,7 @@ class Coverage:
     minutes: float = math.inf  # of processor time, roughly: work beyond it is left out, and the report says so
 
 
-QUICK = Coverage(toy_samples=200, prompts=3, tokens=12, each=1, samples=1, in_turn=True)
+QUICK = Coverage(toy_samples=200, prompts=3, tokens=12, each=1, samples=1, in_turn=True, minutes=0.7)
 NORMAL = Coverage(toy_samples=1000, prompts=6, tokens=32, each=2, samples=3)
 FULL = Coverage(toy_samples=4000, prompts=24, tokens=64, each=4, samples=16, minutes=10)
 

@@ -41,7 +41,9 @@ def certify(
     full: Annotated[bool, typer.Option("--full", help="More prompts and samples.")] = False,
     max_minutes: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Time it may take on an idle machine, about.", show_default="10 with --full"),
+        typer.Option(
+            min=0.1, help="Time it may take on an idle machine, about.", show_default="10 with --full, 0.7 with --quick"
+        ),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for notes too, as for rounding.")] = False,
     prompts: Annotated[str, typer.Option(help="mix, stories, or a file of prompts (see outrider bench).")] = "mix",
