@@ -187,9 +187,12 @@ async def trace(args: argparse.Namespace) -> list[Turn]:
     tools = tools_of()
     system = {"role": "system", "content": system_prompt(args.system, [] if args.tools else tools)}
     agents = [Agent(i, random.Random(i), [system], tools if args.tools else []) for i in range(args.agents)]
-    seen, began = Seen(), time.perf_counter()
+    seen = Seen()
     async with httpx.AsyncClient(base_url=args.url.removesuffix("/v1"), timeout=3600) as client:
+        while (await client.get("/health")).status_code == 503:  # the model is being loaded
+            await asyncio.sleep(0.5)
         args.model = (await client.get("/v1/models")).json()["data"][0]["id"]
+        began = time.perf_counter()
         await asyncio.gather(*(converse(client, agent, args, seen, began) for agent in agents))
     return [turn for agent in agents for turn in agent.turns]
 

@@ -75,6 +75,20 @@ def test_a_server_that_answers_nothing_is_not_certified() -> None:
     assert not found.passed
 
 
+def test_a_question_that_is_there_twice_is_asked_in_other_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    choices = Side.choices
+
+    def noting(side: Side, options: Mapping[str, Any]) -> Any:
+        asked.append(options["prompt"])
+        return choices(side, options)
+
+    monkeypatch.setattr(Side, "choices", noting)
+    with faulty_server() as url:
+        run_suite(url, None, QUESTIONS[:1] * 3, SMALL)
+    assert {text.count("Once more, in other words. ") for text in asked if text.endswith("prompt one")} == {0, 1, 2}
+
+
 @pytest.mark.parametrize(("seconds", "tokens"), [(1e9, 128), (98.0, 33), (5.0, 16), (float("inf"), 128)])
 def test_a_slow_server_is_asked_for_shorter_answers(
     seconds: float, tokens: int, monkeypatch: pytest.MonkeyPatch

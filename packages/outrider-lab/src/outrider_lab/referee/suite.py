@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -85,9 +86,9 @@ def run_suite(
     first = {"prompt": questions[0].text, "temperature": 0}
     tokens = fit_tokens(ours, theirs, first, suite.tokens, suite.short or suite.tokens, seconds)
     requests = [
-        (q.id, {"prompt": q.text, "max_tokens": min(suite.short, tokens) if suite.short and i % 2 else tokens,
+        (name, {"prompt": prompt, "max_tokens": min(suite.short, tokens) if suite.short and i % 2 else tokens,
                 "temperature": 0})
-        for i, q in enumerate(questions)
+        for i, (name, prompt) in enumerate(_distinct(questions))
     ]  # fmt: skip
     if suite.seconds is not None:
         suite = replace(suite, seconds=max(0.0, suite.seconds - (time.monotonic() - started)))
@@ -116,6 +117,16 @@ def run_suite(
     if theirs.fields:
         subject["baseline"] = "the endpoint, with drafts turned off per request"
     return Certificate(subject, checks, complete)
+
+
+def _distinct(questions: Sequence[Question]) -> Iterator[tuple[str, str]]:
+    """Names and prompts; a question that is there again, as few are built in, gets other words before it."""
+    seen: Counter[str] = Counter()
+    for question in questions:
+        again = seen[question.text]
+        seen[question.text] += 1
+        words = "Once more, in other words. " * again
+        yield f"{question.id}, again" if again else question.id, words + question.text
 
 
 def _parts(
