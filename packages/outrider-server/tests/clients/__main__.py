@@ -99,6 +99,11 @@ CLIENTS = {
         npm=True,
         setup=("opencode-ai/postinstall.mjs",),
     ),
+    "continue": Client(("@continuedev/cli",), "continue_cli.sh", "`cn -p`: an answer, a shell command", npm=True),
+    "cline": Client(("cline",), "cline_cli.sh", "an answer, a shell command", npm=True),
+    "qwen-code": Client(
+        ("@qwen-code/qwen-code",), "qwen_code_cli.sh", "`qwen -p`: an answer, a shell command", npm=True
+    ),
 }
 
 
