@@ -103,7 +103,7 @@ def places(args: argparse.Namespace, folder: Path) -> Iterator[Place]:
     for isa, header in IN_C.items():
         if isa not in here and (not sets or isa in sets) and machine_target() == "x86_64" and compiler is not None:
             include = ("-I", str(SOURCES), "-include", str(TESTS / header))
-            modelled = Compiler((*compiler.command, *include), compiler.target)
+            modelled = Compiler((*compiler.command, *include), compiler.target, compiler.system)
             yield Place(isa, 2, [sys.executable], made(modelled, folder / isa))
 
 

@@ -209,8 +209,9 @@ def test_the_least_recently_used_make_room(model: str, tmp_path: Path, kv_cache:
 
 def test_folders_of_models_that_are_gone_make_room_too(tmp_path: Path) -> None:
     store = SessionStore(tmp_path, "a" * 64, 10**6)
-    parent = chain((), "")[0]
+    parent: bytes | None = chain((), "")[0]
     for start in range(0, 192, SEGMENT):
+        assert parent is not None
         own = range(start, start + SEGMENT)
         parent = store.save(start, own, parent, lambda start, end: [np.ones((end - start, 700), np.float32)])
     store.close()
