@@ -107,6 +107,27 @@ def test_the_first_token_that_differs_is_named_with_both_distributions(pytester:
 
 
 @pytest.mark.slow
+def test_conversations_are_equal_on_another_instruction_set_and_number_of_threads(
+    pytester: pytest.Pytester, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(test_agent=IN_PROCESS.format(prompt="one two one"))
+    run(pytester, folder, "--golden-update")
+    pytester.makeconftest(
+        """
+        import pytest
+        from outrider.native.library import default_isa
+        @pytest.fixture(scope="session")
+        def golden_options():
+            assert default_isa() == "portable"
+            return dict(threads=2)
+        """
+    )
+    monkeypatch.setenv("OUTRIDER_ISA", "portable")
+    command = ("-p", "no:cacheprovider", f"--golden-model={folder}")
+    pytester.runpytest_subprocess(*command).assert_outcomes(passed=1)
+
+
+@pytest.mark.slow
 def test_another_prompt_and_another_number_of_conversations_are_named(pytester: pytest.Pytester, folder: Path) -> None:
     pytester.makepyfile(test_agent=IN_PROCESS.format(prompt="one two one"))
     run(pytester, folder, "--golden-update")
