@@ -72,13 +72,14 @@ def golden_lines(found: Sequence[Exchange]) -> list[dict[str, Any]]:
     return [asdict(_renamed(one)) for one in found]
 
 
-def read_exchange(found: Any, where: str) -> Exchange:
+def read_exchange(text: str, where: str) -> Exchange:
     """A line of a golden file. Raises ConfigError for anything else."""
     try:
+        found = json.loads(text)
         if found["format"] != FORMAT:
             raise KeyError(found["format"])
         return Exchange(**found | {"answers": [Answer(**one) for one in found["answers"]]})
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{where}: it is no golden conversation with a server: {error}") from None
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from outrider.errors import ConfigError
 from outrider.llm import LLM
 from outrider.recording.records import Recorded, read_record
 from outrider.tokenizer.tokenizer import Tokenizer
@@ -92,7 +93,7 @@ class Golden:
     def llm(self) -> LLM:
         """The model in this process. Its requests without a seed have one that depends on the request alone."""
         if self._models.upstream is not None:
-            raise ValueError("golden.llm is of this process, and --golden-url names a server: use golden.url")
+            raise ConfigError("golden.llm is of this process, and --golden-url names a server: use golden.url")
         return self._models.llm
 
     @property
@@ -130,7 +131,7 @@ class Golden:
             found = records.compare(golden, held, models.tokenizer)
         else:
             texts = enumerate(self.file.read_text(encoding="utf-8").splitlines(), 1)
-            read = [exchanges.read_exchange(json.loads(text), f"{self.file}, line {line}") for line, text in texts]
+            read = [exchanges.read_exchange(text, f"{self.file}, line {line}") for line, text in texts]
             found = exchanges.compare(read, held)
         where = "" if not found else f"{found}\n  golden file: {self.file} (pytest --golden-update writes it)"
         return lines, where

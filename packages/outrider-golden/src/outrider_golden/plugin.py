@@ -72,8 +72,17 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     try:
         yield
     except BaseException:
-        if made is not None and (reason := made.difference(passed=False)):
+        if made is not None and (reason := _difference(made, passed=False)):
             item.add_report_section("call", "golden conversations", reason)
         raise
-    if made is not None and (reason := made.difference(passed=True)):
+    if made is not None and (reason := _difference(made, passed=True)):
         pytest.fail(reason, pytrace=False)
+
+
+def _difference(made: Golden, *, passed: bool) -> str:
+    from outrider.errors import OutriderError
+
+    try:
+        return made.difference(passed=passed)
+    except OutriderError as error:  # a damaged golden file
+        return str(error)
