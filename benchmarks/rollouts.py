@@ -214,7 +214,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("-n", type=int, default=8, help="rollouts of a prompt")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--max-tokens", type=int, default=48)
-    parser.add_argument("--lr", type=float, default=3e-5)
+    parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--draft", default="suffix")
     parser.add_argument("--alone", type=int, default=4, help="rollouts that speed runs one by one")
     parser.add_argument("--raw", action="store_true", help="speed without a chat template")

@@ -206,6 +206,18 @@ def test_sequences_of_one_prompt_share_its_logprobs(folder: Path) -> None:
         assert other.stats.cached_prompt_tokens >= 8  # it was read and scored once
 
 
+def test_rollouts_of_one_prompt_read_it_once(folder: Path) -> None:
+    """Also where the prompt is shorter than a block of the cache, and there are more rollouts than places."""
+    llm, ids = LLM(str(folder), draft="none", max_batch_size=4, threads=1), [5, 9, 20, 31, 7, 7, 60]
+    params = SamplingParams(n=12, temperature=1.0, seed=1, max_tokens=4, ignore_eos=True)
+    first, *others = llm.generate([ids], params)
+    assert first.stats.cached_prompt_tokens == 0
+    assert [other.stats.cached_prompt_tokens for other in others] == [len(ids) - 1] * 11
+    for i in (1, 11):
+        alone = SamplingParams(temperature=1.0, seed=1 + i, max_tokens=4, ignore_eos=True)
+        assert llm.generate([ids], alone)[0].token_ids == others[i - 1].token_ids
+
+
 @pytest.mark.parametrize("source", ["none", "model"])
 def test_logprobs_know_nothing_of_the_head_s_padding(source: str) -> None:
     """A model whose head is wider than its vocabulary: padding is neither named nor given probability."""

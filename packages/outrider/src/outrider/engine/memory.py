@@ -56,6 +56,8 @@ class CacheMemory:
         first = request.prefix_leader
         if first is not None and first.slot is not None and first.num_computed_tokens < len(first.prompt) - 1:
             return False  # the leader is still reading the shared prompt: wait, and find it in the cache
+        if first is not None and first.slot is not None:
+            self._publish(first, first.slot)  # its whole prompt, not full blocks alone
         if not self.target.can_allocate() or self.free_kv_tokens() == 0:
             return False
         beams = request.params.beam_width
