@@ -177,7 +177,7 @@ def plot(steps: Sequence[Step], path: Path) -> None:
 def speed(arguments: argparse.Namespace) -> dict[str, Any]:
     """Seconds and tokens/s of n rollouts of one prompt, and of some of them one by one."""
     found: dict[str, Any] = {"n": arguments.n}
-    with LLM(arguments.model, max_batch_size=arguments.n, max_seq_len=1024) as llm:
+    with LLM(arguments.model, max_batch_size=arguments.n, max_seq_len=512) as llm:
         prompt = llm.read(QUESTION if arguments.raw else [{"role": "user", "content": QUESTION}]).token_ids
         plain = SpeculationParams(draft="none")
         tokens: dict[str, list[list[int]]] = {}
