@@ -44,6 +44,47 @@ def test_axe_finds_nothing_serious(browser: Any, served: Live, axe: str, scheme:
         assert problems(page, axe) == []
 
 
+@pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["desktop", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_at_work(
+    browser: Any, served: Live, axe: str, scheme: str, size: tuple[int, int]
+) -> None:
+    """The states of the tools for work: files, other sources, search, prompts, edits and the keyboard map."""
+    note = {"name": "notes.md", "mimeType": "", "buffer": b"hello world"}
+    with Page(browser, served.url, size, scheme, panel=False) as page:
+        page.locator("#files").set_input_files([note, note | {"name": "a.zip", "buffer": b"PK\xff"}])
+        page.locator("#attach-problem", has_text="a.zip").wait_for()
+        assert problems(page, axe) == []
+        page.write("hello")
+        page.locator(".speed").wait_for()
+        page.idle()
+        page.locator(".sent-file summary").click()
+        page.get_by_role("button", name="with another source of drafts").click()
+        assert problems(page, axe) == []
+        page.locator(".message.assistant").get_by_role("button", name="Edit", exact=True).click()
+        assert problems(page, axe) == []
+        page.get_by_role("button", name="Cancel").click()
+        page.keyboard.press("Control+K")
+        page.locator("#search").fill("hello")
+        page.locator(".transfer summary").click()
+        assert problems(page, axe) == []
+        page.locator("#search").fill("nowhere")
+        assert problems(page, axe) == []
+        page.keyboard.press("Escape")
+        page.keyboard.press("Escape")
+        page.locator("#show-panel").click()
+        page.locator("#system").fill("hello")
+        page.locator("#prompt-save").click()
+        assert problems(page, axe) == []
+        page.locator("#prompt-name").fill("mine")
+        page.locator("#prompt-name").press("Enter")
+        assert problems(page, axe) == []
+        page.keyboard.press("Escape")
+        page.keyboard.press("Control+/")
+        page.locator("#key-map").wait_for()
+        assert problems(page, axe) == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_on_a_phone(browser: Any, served: Live, axe: str, scheme: str) -> None:
     with Page(browser, served.url, (390, 844), scheme, has_touch=True) as page:

@@ -62,6 +62,38 @@ def test_a_text_stays_a_text(rigged: tuple[Page, Wire], name: str) -> None:
     page.keyboard.press("Escape")
 
 
+def test_files_prompts_and_imported_chats_stay_texts(rigged: tuple[Page, Wire]) -> None:
+    page, wire = rigged
+    text = POLYGLOT.encode("utf-8", "replace").decode()
+    file = {"name": f"{text}.txt".replace("/", ""), "mimeType": "", "buffer": text.encode()}
+    page.locator("#new-chat").click()
+    page.locator("#token-view").uncheck()
+    page.locator("#files").set_input_files([file])
+    page.locator(".chip").wait_for()
+    check(page, wire)
+    wire.streams(text)
+    page.write(text)
+    page.locator(".tool").wait_for()
+    page.idle()
+    page.locator(".sent-file summary").click()
+    page.locator("#search").fill("onerror")
+    check(page, wire)
+    page.locator("#search").fill("")
+    for content in (
+        json.dumps({"prompt": "x", text: text, "__proto__": text}),
+        json.dumps([{"role": "system", "content": text}, {"role": "user", "content": text}]),
+        json.dumps(
+            {"tree": json.loads(chat(files=[{"kind": "image", "name": text, "url": text}], __proto__={"a": 1}))}
+        ),
+        json.dumps({"tree": json.loads(chat(files=[{"kind": "text", "name": text, "text": text, "note": text}]))}),
+    ):
+        for chooser in ("#prompt-file", "#import-file"):
+            page.locator(chooser).set_input_files([{"name": "x.json", "mimeType": "", "buffer": content.encode()}])
+            page.wait_for_timeout(100)
+            check(page, wire)
+    page.locator("#new-chat").click()
+
+
 # -- other ways in ----------------------------------------------------------------------------------------------------
 
 
@@ -98,6 +130,9 @@ STORED = {
         "outrider.chat.x": chat(calls=[{"id": POLYGLOT, "function": {"name": POLYGLOT, "arguments": POLYGLOT}}]),
     },
     "hint": {"outrider.chats": LISTED, "outrider.chat.x": chat(hint=POLYGLOT, asked={"draft": POLYGLOT})},
+    "files-of-another-kind": {"outrider.chats": LISTED, "outrider.chat.x": chat(files=[POLYGLOT, None, {"name": 5}])},
+    "prompts": {"outrider.prompts": json.dumps({POLYGLOT: POLYGLOT, "a": {"b": 1}, "__proto__": "x"})},
+    "prompts-of-another-kind": {"outrider.prompts": "[1]", "outrider.settings": '{"saidSmall": 5, "panel": "x"}'},
     "steps-of-another-kind": {"outrider.chats": LISTED, "outrider.chat.x": chat(steps=[POLYGLOT, 5, None])},
     "endless": {"outrider.chats": LISTED, "outrider.chat.x": LOOP},
     "proto": {"outrider.chats": LISTED, "outrider.chat.x": chat(__proto__={"polluted": 1}, constructor={})},
