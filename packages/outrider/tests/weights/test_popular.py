@@ -67,7 +67,8 @@ def test_suggestions_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outrider.cli.suggest.available_memory", lambda: int(2e9))
     shown = CliRunner().invoke(app, ["suggest"], catch_exceptions=False).stdout
     fitting = [model.name for model in popular_models() if needed_bytes(model) <= 2e9]
-    assert [line.split()[0] for line in shown.splitlines()[1:-1]] == fitting[::-1]
+    assert [line.split()[0] for line in shown.splitlines()[1:-2]] == fitting[::-1]
+    assert max(map(len, shown.splitlines())) <= 80
     monkeypatch.setattr("outrider.cli.suggest.available_memory", lambda: 0)
     assert "smollm2-135m-instruct" in CliRunner().invoke(app, ["suggest"], catch_exceptions=False).stdout
 

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
+
 from outrider.cli.measured import measured
 from outrider.config.combination import USUAL, WITH_ASSISTANT, WITH_DSPARK, WITH_OWN_HEAD
 from outrider.drafters.trained.assistant_files import find_assistant
@@ -23,8 +25,9 @@ from outrider.weights.hub.catalog import gguf_folder
 from outrider.weights.hub.inventory import ModelEntry, list_models
 from outrider.weights.hub.stores.found import COMPANIONS, STORES, is_companion
 
-__all__ = ["Listed", "list_all", "list_lines", "list_table"]
+__all__ = ["Listed", "fits", "list_all", "list_lines", "list_table", "narrow_lines"]
 
+_FEW = 3  # files that are gone and are named one by one
 _SMALL = 0.4  # of the target's bytes: draft models are at most as large
 
 
@@ -150,6 +153,25 @@ def _row(model: Listed) -> tuple[str, ...]:
     )
 
 
+def fits(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether a framed table of these texts has room in ``width`` columns without folding any."""
+    columns = zip(headings, *rows, strict=True)
+    return sum(max(map(cell_len, column)) + 3 for column in columns) < width
+
+
+def narrow_lines(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
+    """The table for a terminal without room for it: the name of each model, and its other facts in a line."""
+    words = {"tokens/s": "{} tokens/s", "drafts": "drafts {}", "packed": "{} packed", "licence": "licence {}"}
+    lines = []
+    for name, *facts in rows:
+        said = [
+            words.get(heading, "{}").format(fact) for heading, fact in zip(headings[1:], facts, strict=True) if fact
+        ]
+        runs = {"yes": "runs", "no": "does not run"}
+        lines.append((name, " · ".join(runs.get(each, each) for each in said)))
+    return lines
+
+
 def list_lines(models: Sequence[Listed]) -> list[str]:
     """Behind the table: draft models, the models to pull, those with a problem or not run, and places with sizes."""
     lines = [
@@ -162,7 +184,15 @@ def list_lines(models: Sequence[Listed]) -> list[str]:
         f"{(m.entry.bytes or 0) / 1e6:,.0f} MB, licence {m.entry.licence}"
         for m in models if not m.entry.pulled
     ]  # fmt: skip
-    lines += [f"{m.entry.name} ({_place(m.entry.kind)}): {m.entry.problem}" for m in models if m.entry.problem]
+    gone = [
+        m for m in models if m.entry.problem and m.entry.kind == "gguf" and m.entry.file and not m.entry.file.exists()
+    ]
+    if len(gone) > _FEW:
+        size = sum(m.entry.bytes or 0 for m in gone) / 1e6
+        lines.append(f"{len(gone)} in Outrider's cache, {size:,.0f} MB, were made from files that are gone: outrider")
+        lines[-1] += " models rm NAME removes one, and --json names all"
+    shown = [m for m in models if m.entry.problem and (len(gone) <= _FEW or m not in gone)]
+    lines += [f"{m.entry.name} ({_place(m.entry.kind)}): {m.entry.problem}" for m in shown]
     unknown = {m.brief.architecture or "?" for m in models if m.brief is not None and not m.brief.runs}
     if unknown:
         lines.append(

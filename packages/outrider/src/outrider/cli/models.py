@@ -25,19 +25,24 @@ def _pulled(incomplete: str) -> list[str]:
 
 def list_command(as_json: AsJson = False) -> None:
     """Show the models here, those of Ollama, LM Studio, llama.cpp and the hub's cache too, and what can be pulled."""
-    from outrider.cli.listing import list_all, list_lines, list_table
+    from outrider.cli.listing import fits, list_all, list_lines, list_table, narrow_lines
 
     models = list_all()
     if as_json:
         _print_json([model.as_json() for model in models])
         return
     from rich.console import Console
+    from rich.padding import Padding
     from rich.table import Column, Table
     from rich.text import Text
 
     headings, rows = list_table(models)
     console = Console()
-    if rows:
+    if rows and console.is_terminal and not fits(headings, rows, console.width):
+        for name, facts in narrow_lines(headings, rows):
+            console.print(name, highlight=False, markup=False, soft_wrap=True)
+            console.print(Padding(facts, (0, 0, 0, 2)), style="dim", highlight=False, markup=False)
+    elif rows:
         name, *others = headings
         table = Table(Column(name, overflow="fold", min_width=21), *others)
         for row in rows:

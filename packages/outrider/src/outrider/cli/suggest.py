@@ -79,12 +79,17 @@ def suggest_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
     """The models for people, the largest first."""
     if not models:
         return ["no model of the list fits: try smollm2-135m-instruct, which is built in"]
-    lines = [f"{'model':42} {'type':7} {'file':>8} {'needs':>8} {'tokens/s':>9}  tools  tried"]
+    width = max(len(model["name"]) for model in models)
+    lines = [f"{'model':{width}} type   file GB needs GB tokens/s tools"]
     for model in reversed(models):
-        speed = f"{model['tokens_per_s']:9,.1f}" if "tokens_per_s" in model else f"{'':9}"
-        tools, tried = ("yes" if model[key] else "no" for key in ("tools", "tried_with_published_weights"))
+        speed = f"{model['tokens_per_s']:8,.1f}" if "tokens_per_s" in model else f"{'':8}"
         lines.append(
-            f"{model['name']:42} {model['type']:7} {model['file_bytes'] / 1e9:5,.1f} GB "
-            f"{model['needed_bytes'] / 1e9:5,.1f} GB {speed}  {tools:5}  {tried}"
+            f"{model['name']:{width}} {model['type']:6} {model['file_bytes'] / 1e9:7,.1f} "
+            f"{model['needed_bytes'] / 1e9:8,.1f} {speed} {'yes' if model['tools'] else 'no'}"
         )
-    return [*lines, "tokens/s: forecast without drafts; needs: with 8,192 tokens; tried: with its published weights"]
+    tried = [model["name"] for model in models if model["tried_with_published_weights"]]
+    return [
+        *lines,
+        "tokens/s: forecast without drafts; needs: with 8,192 tokens",
+        f"tried here with their published weights: {', '.join(tried) or 'none'}",
+    ]
