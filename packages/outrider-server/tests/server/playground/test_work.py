@@ -269,10 +269,16 @@ def test_an_answer_is_made_again_by_another_source(page: Page) -> None:
         speed = page.locator(".speed").inner_text()
         assert ("tokens/s without drafts" in speed) == (name == "no drafts")
     assert [body["speculation"] for body in bodies] == ["off", {"draft": "ngram"}]
+    assert len({body["cache_salt"] for body in bodies}) == 2, "neither knows the answer from before"
     assert "tokens/s with drafts by ngram · 40 tokens · " in speed
     assert "times as fast as without drafts" in speed
     assert "and the same text." in speed
     assert page.locator("#set-draft").input_value() == "auto", "the setting stays"
+    page.locator(".message.assistant").get_by_role("button", name="Regenerate", exact=True).click()
+    page.locator(".message.assistant .versions", has_text="4 of 4").wait_for()
+    page.idle()
+    assert "cache_salt" not in bodies[-1]
+    assert "times as fast" not in page.locator(".speed").inner_text(), "its drafts have seen the answer"
 
 
 def test_an_answer_is_edited_and_gone_on_with(page: Page, served: Live) -> None:

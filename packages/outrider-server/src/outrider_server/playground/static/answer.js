@@ -27,7 +27,7 @@ export class Answer {
       node.model = model.id;
       const from = open ? node.id : node.parent;
       const { path, body } = request(model, settings, this.chat, from, { open });
-      node.asked = { draft: settings.draft, temperature: body.temperature ?? null, system: this.chat.system, tools: body.tools ?? null };
+      node.asked = { draft: settings.draft, cold: settings.cold === true, temperature: body.temperature ?? null, system: this.chat.system, tools: body.tools ?? null };
       node.context = model.max_model_len;
       await this.receive(path, { ...body, token_details: true, draft_details: true, stream_options: { include_usage: true } });
       node.status = "done";

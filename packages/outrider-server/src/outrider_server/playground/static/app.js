@@ -96,7 +96,7 @@ const actions = {
     else rewrite(parent, text);
   },
   regenerate(node, draft = null) {
-    answer(node.parent, {}, draft === null ? settings : { ...settings, draft });
+    answer(node.parent, {}, draft === null ? settings : { ...settings, draft, cold: true });
     last(desk.chat).hint = draft === null ? sameAgain(settings) : null;
   },
   goOn: (node) => write(node),

@@ -1,6 +1,6 @@
 // Settings as a request: what is left empty is left out, so that the server's own value holds.
 
-import { asMessages } from "/playground/conversation.js";
+import { asMessages, newId } from "/playground/conversation.js";
 
 const NUMBERS = [
   "temperature", "max_tokens", "seed", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty",
@@ -21,6 +21,7 @@ export function request(model, settings, chat, id, { open = false } = {}) {
   const common = { model: model.id, ...sampling(settings), ...form(settings), ...more(settings) };
   const speculation = speculationOf(settings);
   if (speculation !== null) common.speculation = speculation;
+  if (settings.cold) common.cache_salt = `again ${newId()}`; // drafts that have seen the answer would not be compared fairly
   const messages = asMessages(chat, id);
   if (!model.has_chat_template) {
     if (messages.some(({ content }) => typeof content !== "string")) throw new SettingsError("This model has no chat template, and so takes no pictures.");

@@ -15,11 +15,12 @@ export function speedOf(chat, node) {
   return compared ? `${parts.join(" · ")}. ${compared}` : parts.join(" · ");
 }
 
-// The same question answered without drafts, if it was.
+// The same question answered without drafts, if it was. Drafts that have seen this very answer are not compared.
 function beside(chat, node) {
   const others = siblings(chat, node).all.map((id) => chat.nodes[id]);
   const plain = others.find(({ status, asked, timings }) => status === "done" && asked?.draft === "none" && timings?.predicted_per_second);
-  if (!plain) return "";
+  const isKnown = others.slice(0, others.indexOf(node)).some(({ content }) => content === node.content);
+  if (!plain || (isKnown && !node.asked?.cold)) return "";
   const ratio = node.timings.predicted_per_second / plain.timings.predicted_per_second;
   const same = plain.content === node.content ? "and the same text" : "and another text";
   return `${ratio.toFixed(1)} times as fast as without drafts (${rounded(plain.timings.predicted_per_second)} tokens/s), ${same}.`;
