@@ -79,6 +79,8 @@ def test_tables_are_those_the_code_knows() -> None:
 
 
 def test_figures_are_those_the_script_draws(tmp_path: Path) -> None:
+    if not (DOCS / "images" / "figures").is_dir():
+        pytest.skip("a source distribution has none: python docs/figures draws them")
     subprocess.run([sys.executable, str(DOCS / "figures"), str(tmp_path)], check=True, timeout=60)
     kept, drawn = DOCS / "images" / "figures", {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert {path.name: path.read_text() for path in kept.iterdir()} == drawn, "run: python docs/figures"
