@@ -154,6 +154,7 @@ def _learn(policy: Any, optimizer: torch.optim.Optimizer, outputs: Sequence[Outp
 def plot(steps: Sequence[Step], path: Path) -> None:
     """Differences of both passes by token, and the reward by step."""
     import matplotlib as mpl
+    from PIL import Image
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
@@ -172,6 +173,9 @@ def plot(steps: Sequence[Step], path: Path) -> None:
     right.set(xlabel="step", ylabel="letters other than e")
     figure.savefig(path)
     plt.close(figure)
+    with Image.open(path) as image:
+        small = image.convert("RGB").quantize(32)
+    small.save(path, optimize=True)
 
 
 def speed(arguments: argparse.Namespace) -> dict[str, Any]:
