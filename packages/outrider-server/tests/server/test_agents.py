@@ -124,6 +124,7 @@ def test_a_template_without_tools_is_told_of_them_in_the_system_message(agent: L
         {"role": "user", "content": "list"},
         {"role": "assistant", "content": "", "tool_calls": [called]},
         {"role": "tool", "tool_call_id": "c1", "content": "a.txt"},
+        {"role": "tool", "tool_call_id": "c2", "content": "b.txt"},
         {"role": "user", "content": "and?"},
     ]
     text = prompt(agent, {"messages": turns, "tools": TOOLS})
@@ -132,7 +133,7 @@ def test_a_template_without_tools_is_told_of_them_in_the_system_message(agent: L
     assert json.dumps(TOOLS[0]) in system
     assert rest == (
         'list\n<assistant><tool_call>{"name": "run", "arguments": {"cmd": "ls"}}</tool_call>\n'
-        "<user><tool_response>\na.txt\n</tool_response>\n\nand?\n<assistant>"
+        "<user><tool_response>\na.txt\n</tool_response>\n\n<tool_response>\nb.txt\n</tool_response>\n\nand?\n<assistant>"
     )
     untold = [turns[0], turns[1]]
     assert prompt(agent, {"messages": untold}) == "<system>be brief\n<user>list\n<assistant>"

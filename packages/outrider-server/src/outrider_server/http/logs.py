@@ -177,7 +177,7 @@ def _writer() -> Callable[[str], object]:
 DISTRIBUTIONS = (
     "outrider",
     *("outrider_server", "outrider_torch", "outrider_transformers", "outrider_drafters", "outrider_train"),
-    *("outrider_lab", "outrider_multimodal", "outrider_fleet", "outrider_llama"),
+    *("outrider_lab", "outrider_multimodal", "outrider_fleet", "outrider_llama", "outrider_golden"),
 )
 """Packages whose modules log, each under its own name."""
 
