@@ -28,6 +28,13 @@ from outrider_server.playground import pdf, playground
 
 OPENAI = Dialect((chat.router, completions.router, tokens.router, info.router))
 
+BROWSER_HEADERS = (
+    *("Anthropic-Dangerous-Direct-Browser-Access", "OpenAI-Organization", "OpenAI-Project", "Idempotency-Key"),
+    *(f"X-Stainless-{name}" for name in ("Lang", "Package-Version", "OS", "Arch", "Runtime", "Runtime-Version")),
+    *(f"X-Stainless-{name}" for name in ("Retry-Count", "Timeout", "Helper", "Helper-Method", "Poll-Helper")),
+)
+"""Headers that the clients of OpenAI and Anthropic send from a page, and that nothing here reads."""
+
 DESCRIPTION = "Speculative decoding with the same output. Unknown fields are refused, never ignored."
 
 
@@ -72,6 +79,7 @@ def _guarded(app: FastAPI, models: Models, dialects: Sequence[Dialect]) -> ASGIA
                 "X-Request-Id",
                 "Anthropic-Version",
                 "Anthropic-Beta",
+                *BROWSER_HEADERS,
             ],
             expose_headers=["X-Request-Id", "Retry-After"],
         )

@@ -99,6 +99,13 @@ def test_origins(locked: Live, live: Live) -> None:
         answer = locked.client.options(COMPLETIONS, headers={"Origin": origin} | asked)
         assert (answer.headers.get("access-control-allow-origin") == origin) == allowed
         assert "access-control-allow-credentials" not in answer.headers
+    for sent, status in (
+        ("authorization, content-type, x-stainless-lang, x-stainless-runtime-version, x-stainless-retry-count", 200),
+        ("anthropic-dangerous-direct-browser-access, anthropic-version, x-api-key, x-stainless-timeout", 200),
+        ("x-other", 400),
+    ):  # as OpenAI's and Anthropic's clients ask from a page
+        headers = {"Origin": "https://app.example"} | asked | {"Access-Control-Request-Headers": sent}
+        assert locked.client.options(COMPLETIONS, headers=headers).status_code == status
     answer = live.client.options(COMPLETIONS, headers={"Origin": "https://app.example"} | asked)
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
