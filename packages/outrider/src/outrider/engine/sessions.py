@@ -19,7 +19,7 @@ from outrider.engine.arrivals import Arrival, ArrivalReader
 
 __all__ = ["Sessions"]
 
-STEP_BYTES = 64 << 20
+STEP_BYTES = 32 << 20
 """Rows that one step copies for files, in bytes: some hundredths of a second."""
 _EXPONENT = np.uint16(0x7F80)  # of a bfloat16 that is not finite
 
