@@ -30,11 +30,16 @@ class Machine:
     drafting: float = 1.2e-4  # more, for each request with a draft that is scored
     context: int = 200  # behind which requests begin to decode
     experts: Mixture | None = None  # ``seconds`` are then those of passes that read as many as timed ones
+    prompt: float = 0.0  # of a token of a prompt; 0: of a row of the widest pass
 
     def between(self, values: Sequence[float], rows: int) -> float:
         i = min(max(bisect_left(ROWS, rows), 1), len(ROWS) - 1)
         low, high = ROWS[i - 1], ROWS[i]
         return values[i - 1] + (rows - low) / (high - low) * (values[i] - values[i - 1])
+
+    def reading(self, tokens: int) -> float:
+        """Seconds until the first token of a prompt of so many."""
+        return max(tokens * (self.prompt or self.seconds[-1] / ROWS[-1]), self.seconds[0]) + self.outside
 
     def union(self, rows: int) -> float:
         """The mean number of experts that a pass of so many rows of text reads; 0 without experts."""
@@ -67,6 +72,16 @@ MACHINES = {
     "dear-rows": Machine(_ms(6.1, 9.2, 14.5, 25.1, 47.3, 92.0)),
 }
 """Shapes of 3B and of experts: rows beyond four follow from the speed of reading prompts."""
+WHOLE = {
+    "smollm2-avx512": MACHINES["smollm2-vnni"],
+    "smollm2-avx2": MACHINES["smollm2-avx2"],
+    "tinyllama-avx512": Machine(_ms(16.1, 16.2, 16.8, 19.6, 32.6, 62), outside=4e-4),
+    "tinyllama-avx2": MACHINES["tinyllama-avx2"],
+    "3b-avx2": MACHINES["3b-avx2"],
+    "gpu-flat": Machine(_ms(12.0, 12.0, 12.1, 12.2, 12.5, 13.2), prompt=1.5e-4),
+    "llama.cpp-rows": Machine(_ms(19.9, 30.0, 46.1, 80.0, 90.0, 130.0), prompt=4e-3),
+}
+"""For whole requests: measured ones, a GPU on which rows cost next to nothing, and rows that cost as llama.cpp's do."""
 
 
 def mixture(

@@ -85,7 +85,7 @@ def test_no_pass_of_more_rows_is_expected_to_take_less() -> None:
 
 def drafted(prompt: list[float] | None) -> int:
     """Nodes that the first step of a process scores, of a draft whose nodes are as likely as not."""
-    policy, r = AdaptiveLength(known, replace(DEFAULT_SETTINGS, credit=40.0)), asked()
+    policy, r = AdaptiveLength(known, replace(DEFAULT_SETTINGS, credit=40.0, first=40.0)), asked()
     if prompt is not None:
         policy.observe_prompt(text(prompt))  # which comes before the costs are known
     policy.budget([r], [8])

@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from outrider import SamplingParams
+from outrider.engine.draft_length.adaptive import AdaptiveLength
+from outrider.engine.draft_length.cost import StepCost
+from outrider.engine.draft_length.row_counts import ROWS
 from outrider.models.toy import TableModel
 from tests.small_engines import engine, request
 
+FREE_ROWS = StepCost([0.1] * len(ROWS), [0.0] * len(ROWS))
 MODEL = TableModel.random(7, 1, seed=3)
 PARAMS = SamplingParams(max_tokens=12, ignore_eos=True)
 
@@ -17,6 +21,7 @@ PARAMS = SamplingParams(max_tokens=12, ignore_eos=True)
 def drafted_in_passes(prompt: list[int], **speculation: Any) -> list[int]:
     """Draft tokens of every pass that emitted tokens."""
     served = engine(MODEL, draft=MODEL)
+    served.use(AdaptiveLength(lambda: FREE_ROWS))
     asked = request(prompt, PARAMS, draft="model", **speculation)
     served.add(asked)
     while asked.finish_reason is None:

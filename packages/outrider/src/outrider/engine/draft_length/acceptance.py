@@ -58,6 +58,11 @@ class SourceAcceptance:
         self._tokens, self._levels = Correction(variance, least), Correction(variance, least)
         self.score_bins = [Correction(variance, least) for _ in range(_SCORE_BINS)]
 
+    @property
+    def measured(self) -> bool:
+        """Whether acceptance rates were measured beforehand."""
+        return bool(self._measured)
+
     def prior(self, depth: int, score: float | None = None, rank: int = 0) -> float:
         """The probability that a token is accepted if its parent is, before anything is learned.
 

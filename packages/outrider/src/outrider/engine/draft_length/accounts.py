@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outrider.engine.draft_length.acceptance import Correction, SourceAcceptance
-from outrider.engine.draft_length.net_loss import Account, DomainStats
+from outrider.engine.draft_length.net_loss import Account, DomainStats, Worth
 from outrider.utils.partitioned_store import Handle
 from outrider.verify.draft import EMPTY, Draft
 
@@ -20,15 +20,33 @@ class SourceState:
     acceptance: SourceAcceptance  # in the domain
     own: Correction  # of the request's acceptance
     accounts: tuple[Account, ...]  # of the request, its class and its domain
+    usual: Worth  # of a proposal in the class
+    worth: Worth  # and in the request
     asked: bool = False  # in this step, or paused
+    proposed: bool = False  # in this step
     started: bool = False  # whether it has proposed for this request before
     cost_s: float = 0.0  # of its proposal and its scored nodes in this step
+    rows_s: float = 0.0  # of the nodes alone
+    pause: int = 0  # steps in which it is not asked, as it is worth less than it takes
+
+    def spend(self, seconds: float) -> None:
+        """Count a scored node."""
+        self.cost_s += seconds
+        self.rows_s += seconds
+
+    def value(self, gain: float) -> None:
+        """Learn that this step's proposal gained so many plain tokens, less what its rows took."""
+        self.usual.observe(gain)
+        self.worth.observe(gain)
+        self.proposed, self.rows_s = False, 0.0
 
 
 @dataclass
 class RequestState:
     sources: dict[str, SourceState]
     handle: Handle[DomainStats]
+    lent: float  # plain tokens that the request may lose from the beginning
+    awake: bool = True  # whether a source is asked in this step
     rest: int = 0  # steps in which no source can be afforded yet
     rested: int = 0  # tokens of such steps, which its accounts do not know of yet
     proposed: Draft = EMPTY
@@ -40,7 +58,7 @@ class RequestState:
 
     def wake(self) -> None:
         """Record what was decoded while nobody could be asked."""
-        self.rest = 0
+        self.rest, self.awake = 0, True
         if self.rested:
             self.record(self.rested, 1.0)
             self.rested = 0

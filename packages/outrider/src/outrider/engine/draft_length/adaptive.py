@@ -24,7 +24,8 @@ from outrider.engine.draft_length.acceptance import (
 )
 from outrider.engine.draft_length.accounts import RequestState, SourceState
 from outrider.engine.draft_length.cost import StepCost, TypicalSeconds
-from outrider.engine.draft_length.net_loss import CAPACITY, DomainStats, RequestClass
+from outrider.engine.draft_length.net_loss import CAPACITY, DomainStats, RequestClass, Worth
+from outrider.engine.draft_length.own_time import OwnTime
 from outrider.engine.draft_length.policy import DraftLength, ProposalCost
 from outrider.engine.draft_length.row_counts import ROWS
 from outrider.engine.draft_length.selection import Proposal, select_nodes
@@ -34,6 +35,7 @@ from outrider.models.experts import ExpertReads
 from outrider.utils.partitioned_store import PartitionedStore
 from outrider.verify.draft import EMPTY, Draft
 
+_GUESSED_WORTH = 4  # proposals that the class's worth stands for in a new request
 _LONGEST_REST = 16  # steps, in which what drafts cost may change, or another request may earn for all
 
 DraftingCostOf = Callable[[str], DraftingCost | None]
@@ -68,7 +70,12 @@ class AdaptiveLength(DraftLength):
         self._growing: set[str] = set()  # sources that ask before each level, so that a draft may end after one
         self._reading: dict[str, TypicalSeconds] = {}  # and before its first one, for a token of the prompt
         self._token_s = 0.0  # seconds that a token costs without drafts in this step
+        self._plain_s = 0.0  # of this step without drafts
+        self._margin = 1.0
+        self._room_s = 0.0  # that this step's drafts may take from all of its requests
+        self._charged_s = 0.0  # that they take, as far as is known
         self._proposing_s, self._drafted = 0.0, 0  # in this step: by sources; requests with a draft that is scored
+        self._own_time = OwnTime(settings)
 
     def forget_texts(self) -> None:
         self._learned = PartitionedStore(lambda: DomainStats(self._settings, self._measured), CAPACITY)
@@ -102,33 +109,66 @@ class AdaptiveLength(DraftLength):
     def budget(self, requests: Sequence[Request], granted: Sequence[int]) -> list[int]:
         """Nodes to ask each request's sources for: all that is granted, or none where all of them are paused."""
         self._proposing_s, self._drafted, self._token_s = 0.0, 0, 0.0
-        budgets = list(granted)
+        budgets, awake = list(granted), list[int]()
         for i, request in enumerate(requests):
-            if request.adaptive and granted[i] > 0:
-                known = self._requests.get(request.id) or self._start(request)
-                if known.rest:
-                    known.rest -= 1
+            known = self._requests.get(request.id)
+            if request.adaptive and granted[i] > 0 and (known is None or not known.rest):
+                awake.append(i)
+            elif known is not None:
+                known.awake, known.rest = False, max(0, known.rest - 1)
+                budgets[i] = 0
+        if awake:
+            self._price(requests, [requests[i] for i in awake])
+            promised_s = 0.0
+            for i in awake:
+                promised_s += self._ask(requests[i], len(requests), self._room_s - promised_s)
+                if not any(source.asked for source in self._requests[requests[i].id].sources.values()):
                     budgets[i] = 0
-                    continue
-                known.wake()
-                if not self._token_s:
-                    contexts = [request.num_computed_tokens for request in requests]
-                    self._token_s = self.cost.plain(contexts) / len(requests)
-                row_s = self.cost.row(len(requests), 1, request.num_computed_tokens) + self.cost.drafting
-                for name, source in known.sources.items():
-                    source.asked = self._can_ask(request, name, source, len(requests), row_s)
-                if not any(source.asked for source in known.sources.values()):
-                    budgets[i] = 0
-                    known.rest = self._steps_to_rest(known, row_s)
         return budgets
+
+    def _price(self, requests: Sequence[Request], awake: Sequence[Request]) -> None:
+        """What this step takes without drafts, and what its drafts may take; begins with requests that are new."""
+        self._plain_s = self.cost.plain([request.num_computed_tokens for request in requests])
+        self._token_s = self._plain_s / len(requests)
+        for request in awake:
+            known = self._requests.get(request.id)
+            if known is None:
+                known = self._start(request)
+                self._own_time.lend(request.id, known.lent)
+            known.wake()
+        least_s = self._own_time.least_s(requests, self._plain_s)
+        self._room_s = self._settings.at_once * least_s
+        poor = 1.0 - least_s / (self._settings.credit * self._plain_s)
+        self._margin = 1.0 + (self._settings.margin - 1.0) * poor
+
+    def _ask(self, request: Request, together: int, room_s: float) -> float:
+        """Decide which sources of a request are asked; the seconds that their proposals are expected to take."""
+        known, promised_s = self._requests[request.id], 0.0
+        row_s = self.cost.row(together, 1, request.num_computed_tokens) + self.cost.drafting
+        for name, source in known.sources.items():
+            taken_s = self._proposal_s(name)
+            source.pause -= 1
+            source.asked = (
+                source.pause < 0
+                and promised_s + taken_s + row_s <= room_s
+                and self._can_ask(request, name, source, together, row_s)
+            )
+            promised_s += taken_s if source.asked else 0.0
+        if not promised_s and not any(source.asked for source in known.sources.values()):
+            known.rest, known.awake = self._steps_to_rest(known, row_s), False
+            for source in known.sources.values():
+                source.pause -= known.rest
+        return promised_s
 
     def _steps_to_rest(self, known: RequestState, row_s: float) -> int:
         """Steps in which no source can be asked yet, if each decodes a token: to ask costs time too, in every step."""
-        earned = self._settings.at_once * self._settings.loss_share / len(known.sources) * self._token_s
-        missing = [
-            self._proposal_s(name) + row_s - self._affordable_s(source) for name, source in known.sources.items()
-        ]
-        return max(0, min(_LONGEST_REST, math.ceil(min(missing) / earned) - 1))
+        share = self._settings.at_once * self._settings.loss_share
+        steps = list[float]()
+        for name, source in known.sources.items():
+            taken_s = self._proposal_s(name) + row_s
+            missing = (taken_s - self._affordable_s(source)) / (share / len(known.sources) * self._token_s)
+            steps.append(max(source.pause, missing - 1, (taken_s - self._room_s) / (share * self._plain_s) - 1))
+        return max(0, min(_LONGEST_REST, math.ceil(min(steps))))
 
     def asks(self, request: Request, source: str, drafts: Sequence[Draft]) -> bool:
         """Whether it can be afforded, and the tokens it may add where ``drafts`` are likely to fail save more time than
@@ -176,7 +216,8 @@ class AdaptiveLength(DraftLength):
             return
         weight = self._settings.weight
         for name, cost in costs.items():
-            source, levels = known.source(name), max(1, cost.levels)
+            source, levels, read_s = known.source(name), max(1, cost.levels), 0.0
+            source.proposed = True
             if source.started:
                 counted = levels * self._level.setdefault(name, TypicalSeconds(weight)).observe(cost.seconds / levels)
                 self._proposal.setdefault(name, TypicalSeconds(weight)).observe(counted)
@@ -188,12 +229,15 @@ class AdaptiveLength(DraftLength):
                 )
                 reading = self._reading.setdefault(name, TypicalSeconds(weight))
                 read_s = tokens * reading.observe(max(0.0, cost.seconds - counted) / tokens)
-                if not first:
+                if first:
+                    read_s = 0.0
+                else:
                     for account in source.accounts[:-1]:
                         account.left += read_s / self._token_s
                     counted += read_s
                 source.started = True
             source.cost_s += counted
+            self._charged_s += counted - read_s
 
     # -- after drafting ---------------------------------------------------------------------------------------------
 
@@ -214,12 +258,16 @@ class AdaptiveLength(DraftLength):
                 fixed[i] += len(draft)
         if proposals:
             contexts = [request.num_computed_tokens for request in requests]
-            chosen = select_nodes(proposals, fixed, contexts, self.cost)
+            room_s = max(0.0, self._room_s - self._settings.at_once * self._charged_s)
+            chosen = select_nodes(proposals, fixed, contexts, self.cost, room_s, self._margin)
             for i in proposals:
                 nodes = chosen.get(i, {})
                 selected[i] = drafts[i].only(list(nodes)) if nodes else EMPTY
                 for node, seconds in nodes.items():
-                    self._requests[requests[i].id].source(drafts[i].source_of(node)).cost_s += seconds
+                    self._requests[requests[i].id].source(drafts[i].source_of(node)).spend(seconds)
+                    self._charged_s += seconds
+        self._own_time.charge(self._charged_s)
+        self._charged_s = 0.0
         self._drafted = len(selected) - selected.count(EMPTY)
         return selected
 
@@ -244,11 +292,13 @@ class AdaptiveLength(DraftLength):
     def observe(self, request: Request, committed: Sequence[int], draft: Draft, path: Sequence[int]) -> None:
         """Learn which nodes of the proposal were right, scored or not, and what the accepted ones saved."""
         known = self._requests.get(request.id)
+        self._own_time.decoded(request.id, len(committed), len(path), self._plain_s)
         if known is None:
             return
-        if known.rest:
+        if not known.awake:
             known.rested += len(committed)
             return
+        self._value(known, draft, path)
         for node in path:
             known.source(draft.source_of(node)).cost_s -= self._token_s
         known.record(len(committed), self._token_s or 1.0)
@@ -256,7 +306,17 @@ class AdaptiveLength(DraftLength):
             self._learn(known, known.proposed, committed)
             known.proposed = EMPTY
 
+    def _value(self, known: RequestState, draft: Draft, path: Sequence[int]) -> None:
+        """Learn what asking each source was worth; one that is worth less than it takes is asked less often."""
+        for name, source in known.sources.items():
+            if source.proposed:
+                saved = sum(known.source(draft.source_of(node)) is source for node in path)
+                source.value(saved - source.rows_s / self._token_s)
+                short = self._proposal_s(name) / self._token_s - source.worth.mean
+                source.pause = min(_LONGEST_REST, math.ceil(max(0.0, short) / self._settings.looking)) - 1
+
     def finish(self, request_id: str) -> None:
+        self._own_time.finish(request_id)
         known = self._requests.pop(request_id, None)
         if known is not None:
             known.wake()
@@ -268,10 +328,14 @@ class AdaptiveLength(DraftLength):
         handle = self._learned.open(request.cache_salt, request.tenant)
         names, sources = request.speculation.combination.names, dict[str, SourceState]()
         variance = self._settings.request_variance  # which does not fall: a request's last tokens decide
+        lent = 0.0
         for name in names:
-            acceptance, accounts = handle.store.source(name, RequestClass.of(request), 1 / len(names))
-            sources[name] = SourceState(acceptance, Correction(variance, variance), accounts)
-        known = self._requests[request.id] = RequestState(sources, handle)
+            loan = handle.store.source(name, RequestClass.of(request), 1 / len(names), request.params.max_tokens)
+            own = Correction(variance, variance)
+            worth = Worth(loan.worth.mean, _GUESSED_WORTH)
+            sources[name] = SourceState(loan.acceptance, own, loan.accounts, loan.worth, worth)
+            lent += loan.lent
+        known = self._requests[request.id] = RequestState(sources, handle, lent)
         return known
 
     def _affordable_s(self, source: SourceState) -> float:

@@ -7,6 +7,7 @@ No child is likelier than its parent, and so the best nodes form trees.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,7 +28,12 @@ class Proposal:
 
 
 def select_nodes(
-    proposals: Mapping[int, Proposal], num_tokens: Sequence[int], contexts: Sequence[int], cost: StepCost
+    proposals: Mapping[int, Proposal],
+    num_tokens: Sequence[int],
+    contexts: Sequence[int],
+    cost: StepCost,
+    most_s: float = math.inf,
+    margin: float = 1.0,
 ) -> dict[int, dict[int, float]]:
     """By request, the nodes to score in ascending order, and the seconds that each adds to the step.
 
@@ -36,12 +42,13 @@ def select_nodes(
         num_tokens: rows that come with each request in any case.
         contexts: tokens each request looks back on.
         cost: what a step takes.
+        most_s: seconds that all nodes together may add to the step.
     """
     nodes = [(-p, i, node) for i, each in proposals.items() for node, p in enumerate(each.probabilities)]
     nodes.sort()
     rows, total, expected = list(num_tokens), sum(num_tokens), float(len(num_tokens))
     seconds = cost.pass_seconds(rows, contexts) + cost.outside(len(rows))
-    best, count = expected / seconds, 0
+    plain_s, best, count = seconds, expected / seconds, 0
     taken: list[tuple[int, int, float]] = []
     reached = {(i, -1) for i in proposals}
     spent: dict[tuple[int, str], float] = {}
@@ -54,14 +61,15 @@ def select_nodes(
         if source not in proposal.affordable_s:
             source = next(iter(proposal.affordable_s))
         paid = spent[i, source] = spent.get((i, source), 0.0) + added
-        if paid > proposal.affordable_s[source]:
+        if added > most_s - (seconds - plain_s) or paid > proposal.affordable_s[source]:
             continue  # nor can its children be paid
         rows[i], total = own + 1, total + 1
         reached.add((i, node))
         taken.append((i, node, added))
         expected, seconds = expected - probability, seconds + added  # probabilities are negative, to sort by
-        if expected / seconds > best:
-            best, count = expected / seconds, len(taken)
+        value = expected / (plain_s + margin * (seconds - plain_s))
+        if value > best:
+            best, count = value, len(taken)
     selected: dict[int, dict[int, float]] = {}
     for i, node, added in sorted(taken[:count]):
         selected.setdefault(i, {})[node] = added

@@ -14,6 +14,19 @@ class DraftLengthSettings:
     credit: float = 8.0
     """Plain tokens (see ``net_loss``) that a source may lose in a domain, and the most that an account holds. Larger:
     bolder drafts, and a source that begins to lose is given up later."""
+    first: float = 2.0
+    """The same of a domain and a class that have earned nothing yet. Larger: bolder first requests."""
+    own_first: float = 0.5
+    """Plain steps that a request may lose for its prompt, of ``loss_share`` of whose time it is. Larger: bolder first
+    drafts of short answers."""
+    ahead: float = 0.01
+    """Share of the time of the tokens that it may have which a request is lent. Larger: bolder short answers."""
+    looking: float = 0.005
+    """Share of the time that a source may be asked for which was worth less than it takes. Larger: gains are found
+    sooner again."""
+    margin: float = 1.5
+    """Times what a row takes that it must be expected to save while its request has nothing left. Larger: fewer losses,
+    smaller gains."""
     lent: float = 0.25
     """Share of the credit left to its class that a new request may lose. Larger: bolder first drafts."""
     at_once: float = 0.5
