@@ -13,8 +13,9 @@ is accepted. Accepted tokens and decoded ones raise it. Its ceiling lowers it, b
 
 A domain begins with ``first`` tokens (``credit`` where acceptance was measured), and a class with as many, but with no
 more than its domain has left. A request begins with ``own_first`` and is lent the share ``lent`` of what its class and
-domain have left, but no more than the share ``ahead`` of the tokens that it may have. Each cost is charged to all three. A class and a
-request hold at most ``credit`` tokens, and a domain, which pays for reading prompts, ``credit / lent``.
+domain have left, but no more than the share ``ahead`` of the tokens that it may have. Each cost is charged to all
+three. A class and a request hold at most ``credit`` tokens, and a domain, which pays for reading prompts, ``credit /
+lent``.
 """
 
 from __future__ import annotations
