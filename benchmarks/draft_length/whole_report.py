@@ -103,7 +103,7 @@ def plot(args: argparse.Namespace) -> None:
         name: json.loads(path.read_text())["rows"] for name, path in (("before", args.before), ("after", args.after))
     }
     slots = sorted({row[1] for row in found["after"]})
-    figure, axes = plt.subplots(1, len(slots), figsize=(8, 2.8), dpi=80, sharey=True)
+    figure, axes = plt.subplots(1, len(slots), figsize=(8, 2.6), dpi=60, sharey=True)
     for axis, number in zip(axes, slots, strict=True):
         for name, colour in (("before", "#D55E00"), ("after", "#0072B2")):
             ratios = sorted(row[4] for row in found[name] if row[1] == number)
