@@ -11,7 +11,7 @@ empty :=
 # The sources and the tests of all packages: the tests form one namespace, ``tests``.
 TESTS := $(subst $(empty) $(empty),:,$(wildcard packages/*/src packages/*))
 
-.PHONY: demo help test test-core lock test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheel-check native-digest conversations fuzz-native attack-native race-native clients fuzz-requests fuzz-tools fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
+.PHONY: demo help test test-core lock test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheels standalone deb packages wheel-check native-digest conversations fuzz-native attack-native race-native clients fuzz-requests fuzz-tools fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -78,9 +78,32 @@ lab: $(READY)  ## train a small target and drafts for it from nothing, and compa
 
 WHEEL_PLATFORM ?= manylinux_2_28_$(shell uname -m)
 
-wheel: $(READY)  ## a wheel of each distribution, the core's with the compiled library, in dist/ (WHEEL_PLATFORM=manylinux_2_28_aarch64: for Arm)
+wheel: $(READY)  ## a wheel of each distribution, the core's with the compiled library, in dist/ (WHEEL_PLATFORM=win_amd64: for Windows)
 	rm -rf dist
 	OUTRIDER_WHEEL=$(WHEEL_PLATFORM) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist . $(addprefix ./,$(PACKAGES))
+
+WHEEL_PLATFORMS := manylinux_2_28_x86_64 manylinux_2_28_aarch64 macosx_11_0_arm64 win_amd64
+wheels: $(READY)  ## the wheels of all distributions for all platforms, in dist/
+	$(MAKE) wheel WHEEL_PLATFORM=$(firstword $(WHEEL_PLATFORMS))
+	@set -e; for platform in $(wordlist 2,9,$(WHEEL_PLATFORMS)); do \
+		OUTRIDER_WHEEL=$$platform $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./packages/outrider; done
+
+VERSION_NOW = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' packages/outrider/src/outrider/__init__.py)
+STANDALONE = build/standalone/bin/python
+standalone:  ## a folder with the program and its Python, in dist/, of the wheels there (after make wheel)
+	rm -rf build/standalone
+	$(PYTHON) -m venv build/standalone
+	$(STANDALONE) -m pip install --quiet --find-links dist "outrider==$(VERSION_NOW)" "outrider-drafters==$(VERSION_NOW)" "pyinstaller>=6.10"
+	$(STANDALONE) deploy/standalone/build.py --version "$(VERSION_NOW)" --out dist
+	$(STANDALONE) deploy/standalone/check.py dist/outrider-$(VERSION_NOW)-*.tar.gz tests/data/lab/target
+
+deb:  ## a Debian package of the standalone program, in dist/ (after make standalone)
+	$(PYTHON) deploy/debian.py dist/outrider-$(VERSION_NOW)-linux-*.tar.gz --out dist
+
+URL ?= https://example.org/outrider
+packages: wheels sdist standalone deb  ## all that a release consists of, in dist/, with digests; nothing is pushed (URL=where it will be)
+	$(PYTHON) deploy/homebrew.py dist --url "$(URL)" > dist/outrider.rb
+	cd dist && sha256sum *.whl *.tar.gz *.deb *.rb > SHA256SUMS
 
 wheel-check: wheel  ## install the wheels where there is no compiler, and load the library
 	rm -rf build/wheel-check
@@ -104,7 +127,8 @@ sdist: $(READY)  ## the source distribution of each distribution, in dist/
 release: $(READY)  ## check, build and tag a release; nothing is pushed (VERSION=x.y.z)
 	$(MAKE) check test
 	$(BIN)/python deploy/release.py "$(VERSION)" --prepare
-	$(MAKE) wheel-check sdist
+	$(MAKE) wheel-check
+	$(MAKE) packages
 	$(BIN)/python deploy/catalogue.py --out dist/drafts
 	$(BIN)/python deploy/release.py "$(VERSION)" --tag
 

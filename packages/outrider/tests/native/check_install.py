@@ -86,7 +86,9 @@ def _serve(command: str, environment: dict[str, str], folder: str) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     words = [command, "serve", "-m", str(MODEL), "--port", str(port), "--log-level", "warning"]
-    server = subprocess.Popen(words, env=environment, cwd=folder)
+    windows = sys.platform == "win32"  # a process there takes no signal but that of a group of its own
+    group = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+    server = subprocess.Popen(words, env=environment, cwd=folder, creationflags=group)
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(240):
@@ -102,7 +104,7 @@ def _serve(command: str, environment: dict[str, str], folder: str) -> None:
         answer = json.load(urllib.request.urlopen(request, timeout=60))
         assert answer["usage"]["completion_tokens"] == 8, answer
     finally:
-        server.send_signal(signal.SIGTERM)
+        server.send_signal(signal.CTRL_BREAK_EVENT if windows else signal.SIGTERM)  # type: ignore[attr-defined]
         code = server.wait(timeout=60)
     assert code == 0, f"the server ended with {code}"
     print("the server answered and ended with 0")
