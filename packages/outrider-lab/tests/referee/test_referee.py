@@ -52,6 +52,11 @@ def test_a_report_is_signed_and_verified(
     assert next(iter(document["servers"].values()))["version"]["version"] == "1.2.3"
     page = (reports / "report.html").read_text()
     assert page.count("<svg") == 3
+    speed = next(c for c in document["result"]["checks"] if c["name"] == "speed")["data"]
+    for side, level in speed["percentiles"].items():  # the plot's are the summary's
+        assert all(
+            f">{side}, {name}</text>" in page and f">{rate:.4g} tokens/s<" in page for name, rate in level.items()
+        )
     assert "http-equiv" not in page
     assert "src=" not in page  # nothing is loaded from elsewhere
 

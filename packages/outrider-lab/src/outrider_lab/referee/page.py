@@ -86,16 +86,13 @@ def _power(checks: Sequence[dict[str, Any]]) -> str:
 
 def _speed(checks: Sequence[dict[str, Any]]) -> str:
     data: dict[str, Any] = next((c["data"] for c in checks if c["name"] == "speed"), {})
-    if "unit" not in data:
+    if "percentiles" not in data:
         return "<p>not measured</p>"
-    top = max(*data["endpoint"], *data["baseline"])
-    rows = []
-    for percent in (10, 50, 90):
-        for side, color in (("endpoint", BLUE), ("baseline", GREY)):
-            ordered = sorted(data[side])
-            value = ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
-            rows.append((f"{side}, p{percent}", value / top, f"{value:.4g} {data['unit']}", color))
-    return _bars(rows)
+    levels: dict[str, dict[str, float]] = data["percentiles"]
+    top = max(rate for level in levels.values() for rate in level.values())
+    sides = (("endpoint", BLUE), ("baseline", GREY))
+    rows = [(name, side, levels[side][name], color) for name in levels["endpoint"] for side, color in sides]
+    return _bars([(f"{side}, {name}", v / top, f"{v:.4g} {data['unit']}", color) for name, side, v, color in rows])
 
 
 def _bars(rows: Sequence[tuple[str, float, str, str]]) -> str:
