@@ -139,7 +139,16 @@ async def ask(client: httpx.AsyncClient, model: str, agent: Agent, turn: Turn, m
             _note_usage(turn, event)
     turn.whole = time.perf_counter() - start
     turn.first = turn.first or turn.whole
-    return {"role": "assistant", "content": said} | ({"tool_calls": list(calls.values())} if calls else {})
+    whole = [call for call in calls.values() if _is_json(call["function"]["arguments"])]  # servers refuse cut ones
+    return {"role": "assistant", "content": said} | ({"tool_calls": whole} if whole else {})
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _add_calls(calls: dict[int, dict[str, Any]], pieces: Sequence[dict[str, Any]]) -> None:
@@ -214,8 +223,8 @@ def plot(turns: Sequence[Turn], path: Path) -> None:
         axes.barh(row, answer * (1 - share), left=behind + answer * share, color=color, alpha=0.25)
         parts = ["" if turn.read is None else f"{turn.read:,} read", f"{turn.made} made"]
         parts += [f"{turn.drafted} of them drafted"] if turn.drafted else []
-        axes.text(turn.began + turn.whole, row, f"  {', '.join(filter(None, parts))} {turn.note}", va="center",
-                  fontsize=7)  # fmt: skip
+        parts += [turn.note] if turn.note else []
+        axes.text(turn.began + turn.whole, row, f"  {', '.join(filter(None, parts))}", va="center", fontsize=7)
     axes.invert_yaxis()
     title = "Turns: until the first token (dark), tokens from drafts (middle), other tokens (light)"
     axes.set(xlabel="seconds", yticks=[], title=title)
