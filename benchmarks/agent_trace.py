@@ -137,6 +137,7 @@ async def ask(client: httpx.AsyncClient, model: str, agent: Agent, turn: Turn, m
                 said += text
                 _add_calls(calls, pieces)
             _note_usage(turn, event)
+            turn.note += f" {event['error']}"[:80] if event.get("error") else ""
     turn.whole = time.perf_counter() - start
     turn.first = turn.first or turn.whole
     whole = [call for call in calls.values() if _is_json(call["function"]["arguments"])]  # servers refuse cut ones
