@@ -388,7 +388,7 @@ def test_a_prediction_may_be_text(llm: LLM) -> None:
 def test_only_sources_named_at_the_start_are_imported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.delitem(sys.modules, "own_source", raising=False)
-    own = SpeculationParams(draft="own_source:Echo,ngram")
+    own = SpeculationParams(draft="own_source:Echo,ngram", spec_length=4)
     params = SamplingParams(max_tokens=8, ignore_eos=True)
     with pytest.raises(ConfigError, match="name your own in extra_sources"):
         LLM(str(folder), draft="none", threads=1).generate("hello hello hello", params, speculation=own)

@@ -151,7 +151,7 @@ class LLM:
                 int8.
             prefix_reuse: Keep verified tokens of finished requests for later ones that begin alike.
             session_dir: Folder that keeps conversations beyond their memory and the process: their next turn reads
-                them from there. ``FOLDER,key=FILE`` encrypts its files.
+                them from there.
             session_gb: Gigabytes that session_dir may hold; the least recently used conversations make room.
             kv_tokens: Tokens that the paged cache holds.
             max_batch_size: Sequences that run at once.

@@ -82,7 +82,7 @@ def test_generate_prints_text_to_stdout_and_statistics_to_stderr(folder: Path) -
 def test_json_has_the_documented_fields(folder: Path) -> None:
     common = ("generate", "-m", str(folder), "-n", "12", "--ignore-eos", "-t", "0.9", "--seed", "3", "--json")
     plain = json.loads(run(*common, "--draft", "none", stdin="hello world\n").stdout)
-    drafted = json.loads(run(*common, "--draft-model", str(folder), "-p", "hello world").stdout)
+    drafted = json.loads(run(*common, "--draft-model", str(folder), "-k", "4", "-p", "hello world").stdout)
     usual = json.loads(run(*common, "hello world").stdout)
     assert plain["token_ids"] == drafted["token_ids"] == usual["token_ids"]
     assert plain["text"] == drafted["text"]
@@ -134,7 +134,7 @@ def test_a_trained_table_drafts(folder: Path, tmp_path: Path) -> None:
     plain = json.loads(run(*common).stdout)
     text.write_text(plain["text"].encode("ascii", "ignore").decode() + "hello world and the world")
     assert "pairs" in run("train", "table", str(text), "-o", str(table), "-m", str(folder)).stdout
-    drafted = json.loads(run(*common, "--draft", "bigram,unigram", "--draft-table", str(table)).stdout)
+    drafted = json.loads(run(*common, "-k", "4", "--draft", "bigram,unigram", "--draft-table", str(table)).stdout)
     assert drafted["token_ids"] == plain["token_ids"]
     assert drafted["stats"]["num_draft_tokens"] > 0
     assert "no text to count" in run("train", "table", os.devnull, "-o", str(table), "-m", str(folder), code=2).stderr

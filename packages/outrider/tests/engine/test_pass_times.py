@@ -55,6 +55,17 @@ def test_times_that_were_measured_under_load_are_measured_again_without_it(measu
     assert [measured(1.5, long=1.25), measured(1.6, long=1.2), measured(), measured(1.2)] == [True, False, True, False]
 
 
+def test_a_pass_takes_no_longer_than_one_of_more_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a row that another process disturbed would never be drafted, nor its time be corrected."""
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path))
+    model = small_models.llama("int8")
+    assert isinstance(model, NativeLlamaModel)
+    times = {(64, 1): 0.01, (64, 4): 0.9, (64, 8): 0.02, (512, 4): 0.5, (64, 4, 1): 0.7}
+    first = measured_once(model, ((64, 1), (64, 8)), times.__getitem__, lambda: times)
+    again = measured_once(model, ((64, 1), (64, 8)), times.__getitem__, dict)
+    assert first == again == times | {(64, 4): 0.02}
+
+
 def test_times_of_another_shape_are_measured_again(measured: Callable[..., bool]) -> None:
     assert [measured(), measured(long=2.0), measured(long=2.0), measured(long=0.5)] == [True, True, False, True]
     assert measured(5.0)
