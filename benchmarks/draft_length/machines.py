@@ -1,4 +1,7 @@
-"""What a forward pass costs by its rows, on machines that were measured (``benchmarks/README.md``), and a clock."""
+"""What a forward pass costs by its rows, on machines that were measured (``benchmarks/README.md``), and a clock.
+
+``gpu-flat`` and the widest passes of ``llama.cpp-rows`` and ``tinyllama-avx512`` are estimates.
+"""
 
 from __future__ import annotations
 

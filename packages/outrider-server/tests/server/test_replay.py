@@ -115,6 +115,17 @@ def test_the_command_compares_and_names_another_model(
         assert report["complete"]
         assert (report["equal"] == 6) == (code == 0)
         assert bool(report["other_model"]) == (code == 1)
+    monkeypatch.setattr("sys.argv", ["outrider", "replay", str(record)])
+    monkeypatch.chdir(folder.parent)  # where the recorded model is
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert not ended.value.code
+    assert "6 of 8 outputs are the recorded ones" in capsys.readouterr().out
+    monkeypatch.chdir("/")
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == 2
+    assert "which is not here: name it, or its file, with -m" in capsys.readouterr().err
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_race_writes_the_same_tokens_with_and_without_drafts(folder: Path, tmp
         ("/draft model", "draft source 'model' is not loaded"),
         ("/draft lookup:many", "many"),
         ("/load", "/load needs a file"),
-        ("/load nowhere.json", "'nowhere.json' cannot be read"),
+        ("/load nowhere.json", "there is no file 'nowhere.json': check the path"),
         ("/load .", "'.' cannot be read"),
         (f"/load {__file__}", "is not JSON"),
         ("/save", "nothing to save"),
@@ -248,3 +248,13 @@ def test_a_failed_answer_leaves_the_engine_and_the_conversation_as_they_were(fol
     session.regenerate()
     assert session.messages == before
     llm.engine.cache.check()
+
+
+def test_without_a_last_conversation_resume_says_so(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTRIDER_STATE", str(tmp_path))
+    assert (
+        "there is no last conversation yet: leave out --resume"
+        in run("chat", "-m", str(folder), "--resume", code=2).stderr
+    )

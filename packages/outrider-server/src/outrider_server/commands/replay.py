@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,18 +15,22 @@ from outrider.cli.shared.generated import Given, options_from
 from outrider.config import EngineConfig, SpeculationParams
 from outrider.errors import ConfigError
 
+if TYPE_CHECKING:
+    from outrider.recording.records import Recorded
+
 
 @options_from(SpeculationParams, EngineConfig, but=("prediction", "verifier", "lenience"))
 def replay(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A record of outrider serve --record.")],
-    model: o.Model = o.DEFAULT_MODEL,
+    model: o.Model = "",
     *,
     given: Given,
     as_json: o.AsJson = False,
 ) -> None:
     """Run recorded requests again: exit code 0 if all tokens are the recorded ones, 1 if not.
 
-    The first token that differs is named, with its step and the likeliest tokens there.
+    The first token that differs is named, with its step and the likeliest tokens there. Without --model, the model is
+    the recorded one, if it is here.
 
     Example: outrider serve --record talk.jsonl, later: outrider replay talk.jsonl --draft none
     """
@@ -35,7 +41,7 @@ def replay(
     recorded = list(read_record(file))
     if not recorded:
         raise ConfigError(f"{file} has no requests")
-    llm = o.load(model, **o.engine(given))
+    llm = o.load(model or _recorded_model(file, recorded), **o.engine(given))
     others = other_model(llm, recorded)
     found: list[Replayed] = []
     try:
@@ -60,3 +66,17 @@ def replay(
         raise typer.Exit(130)
     if differ or not equal:
         raise typer.Exit(1)
+
+
+def _recorded_model(file: Path, recorded: Sequence[Recorded]) -> str:
+    """The one model of a record, if it is built in, a path, or in a store here. Raises ConfigError."""
+    from outrider.weights.hub.builtin import BUILTINS
+    from outrider.weights.hub.catalog import found_model
+
+    names = sorted({one.model for one in recorded})
+    if len(names) > 1:
+        raise ConfigError(f"{file} is of {len(names)} models: name one of {', '.join(names)} with -m")
+    name = names[0]
+    if name in BUILTINS or os.path.exists(name) or found_model(name) is not None:
+        return name
+    raise ConfigError(f"{file} is of the model {name!r}, which is not here: name it, or its file, with -m")

@@ -169,7 +169,7 @@ def test_a_request_is_lent_a_share_of_what_class_and_domain_have_left() -> None:
     assert [each.left for each in stats.source("source", other, 1.0).accounts] == pytest.approx([0.75, 1, 1])
     own.left = domain.left = 8.0
     assert stats.source("source", kind, 1.0).lent == pytest.approx(2.0)
-    assert stats.source("source", kind, 1.0, length=16).lent == pytest.approx(0.16)
+    assert stats.source("source", kind, 1.0, length=16).lent == pytest.approx(0.32)
     domain.left = -1.0
     assert stats.source("source", kind, 1.0).lent == 0.0
 

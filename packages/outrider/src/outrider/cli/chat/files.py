@@ -30,6 +30,10 @@ def read(path: Path | None) -> list[Message]:
     assert path is not None
     try:
         found = json.loads(path.expanduser().read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if path == last_path():
+            raise InvalidRequestError("there is no last conversation yet: leave out --resume") from None
+        raise InvalidRequestError(f"there is no file {str(path)!r}: check the path") from None
     except OSError as error:
         raise InvalidRequestError(f"{str(path)!r} cannot be read: {error.strerror}") from None
     except ValueError:

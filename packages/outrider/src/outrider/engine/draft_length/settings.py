@@ -19,7 +19,7 @@ class DraftLengthSettings:
     own_first: float = 0.5
     """Plain steps that a request may lose for its prompt, of ``loss_share`` of whose time it is. Larger: bolder first
     drafts of short answers."""
-    ahead: float = 0.01
+    ahead: float = 0.02
     """Share of the time of the tokens that it may have which a request is lent. Larger: bolder short answers."""
     looking: float = 0.005
     """Share of the time that a source may be asked for which was worth less than it takes. Larger: gains are found
