@@ -188,7 +188,7 @@ class Request:
     @property
     def path_draft_limit(self) -> int:
         """The most draft nodes after the last token, each of which takes a cache row."""
-        if not self.drafts.has_sources:
+        if self.drafts.resting or not self.drafts.has_sources:
             return 0
         room = max(0, self.max_seq_len - len(self.tokens) - 1)
         if self.adaptive and not self.output:

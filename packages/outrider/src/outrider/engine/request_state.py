@@ -125,6 +125,8 @@ class DraftState:
         """Nodes requested of the sources in this step."""
         self.num_proposed = 0
         """Nodes that the sources proposed, before the policy's selection."""
+        self.resting = False
+        """No source is asked in the next step, so no room is looked for."""
         self._nodes: dict[tuple[str, int], int] = {}  # results of ``max_nodes``, by source and depth
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from outrider.engine.draft_length.acceptance import Correction, SourceAcceptance
 from outrider.engine.draft_length.net_loss import Account, DomainStats, Worth
+from outrider.engine.request import Request
 from outrider.utils.partitioned_store import Handle
 from outrider.verify.draft import EMPTY, Draft
 
@@ -55,6 +56,11 @@ class RequestState:
     def source(self, name: str) -> SourceState:
         """Whose a node is; one that names none of them counts for the first."""
         return self.sources.get(name) or next(iter(self.sources.values()))
+
+    def rest_for(self, steps: int, request: Request) -> None:
+        """Ask no source for some steps. Tokens that a form forces need room all the same."""
+        self.rest = steps
+        request.drafts.resting = steps > 0 and request.constraint is None
 
     def wake(self) -> None:
         """Record what was decoded while nobody could be asked."""

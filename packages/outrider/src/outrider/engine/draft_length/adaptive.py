@@ -115,7 +115,8 @@ class AdaptiveLength(DraftLength):
             if request.adaptive and granted[i] > 0 and (known is None or not known.rest):
                 awake.append(i)
             elif known is not None:
-                known.awake, known.rest = False, max(0, known.rest - 1)
+                known.awake = False
+                known.rest_for(max(0, known.rest - 1), request)
                 budgets[i] = 0
         if awake:
             self._price(requests, [requests[i] for i in awake])
@@ -155,7 +156,8 @@ class AdaptiveLength(DraftLength):
             )
             promised_s += taken_s if source.asked else 0.0
         if not promised_s and not any(source.asked for source in known.sources.values()):
-            known.rest, known.awake = self._steps_to_rest(known, row_s), False
+            known.awake = False
+            known.rest_for(self._steps_to_rest(known, row_s), request)
             for source in known.sources.values():
                 source.pause -= known.rest
         return promised_s

@@ -59,6 +59,7 @@ class IsolatedDrafters:
         self.drafters = drafters
         self._vocab_size = vocab_size
         self._clock = clock
+        self._deaf: dict[str, bool] = {}  # by drafter; asked for each request and step
         self._seen: dict[tuple[str, str], int] = {}  # (request, drafter) started -> tokens that the drafter has seen
         self._overrun: defaultdict[tuple[str, str], float] = defaultdict(float)  # seconds (request, drafter) was late
         self._strikes: Counter[tuple[str, str, _Kind]] = Counter()  # by tenant, drafter and kind of request
@@ -115,7 +116,11 @@ class IsolatedDrafters:
 
     def _is_deaf(self, name: str) -> bool:
         """Whether a drafter does not override ``observe``, which does nothing."""
-        return getattr(getattr(self.drafters.get(name), "observe", None), "__func__", None) is Drafter.observe
+        deaf = self._deaf.get(name)
+        if deaf is None:
+            observe = getattr(self.drafters.get(name), "observe", None)
+            deaf = self._deaf[name] = getattr(observe, "__func__", None) is Drafter.observe
+        return deaf
 
     def read(self, name: str, request: Request, start: int, features: Array) -> None:
         """Pass the features [n, layers * d] of committed tokens from ``start`` on to a drafter that reads features."""
