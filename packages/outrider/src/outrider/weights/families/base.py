@@ -64,8 +64,6 @@ class Family:
     name: str
     """``model_type`` in ``config.json``."""
     architecture: str
-    differs: str
-    """The differences in words, for the documentation."""
     defaults: Raw
     """transformers' values of absent keys. A key that is null is present."""
     read: Callable[[Raw], dict[str, Any]] = _nothing

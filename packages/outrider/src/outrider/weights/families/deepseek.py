@@ -155,7 +155,6 @@ EXPERT_NAMES = {
 DEEPSEEK_V2 = Family(
     name="deepseek_v2",
     architecture="DeepseekV2ForCausalLM",
-    differs="attention on latents, which alone are cached; experts behind dense layers, by a softmax, in groups",
     defaults=_DEFAULTS
     | {
         "vocab_size": 102400,
@@ -183,8 +182,6 @@ DEEPSEEK_V2 = Family(
 DEEPSEEK_V3 = Family(
     name="deepseek_v3",
     architecture="DeepseekV3ForCausalLM",
-    differs="attention on latents, which alone are cached; experts behind dense layers, by sigmoids with a bias, in "
-    "groups",
     defaults=_DEFAULTS
     | {
         "vocab_size": 129280,
@@ -215,7 +212,6 @@ DEEPSEEK_V3 = Family(
 GLM4_MOE_LITE = Family(
     name="glm4_moe_lite",
     architecture="Glm4MoeLiteForCausalLM",
-    differs="DeepSeek V3 with the kind of each layer's MLP named",
     defaults=_DEFAULTS
     | {
         "vocab_size": 154880,

@@ -20,7 +20,6 @@ def _read(raw: Raw) -> dict[str, Any]:
 ERNIE4_5 = Family(
     name="ernie4_5",
     architecture="Ernie4_5ForCausalLM",
-    differs="rotation in adjacent pairs",
     defaults=COMMON
     | {
         "hidden_size": 1024,
@@ -92,7 +91,6 @@ def _write_moe(config: ModelConfig) -> dict[str, Any]:
 ERNIE4_5_MOE = Family(
     name="ernie4_5_moe",
     architecture="Ernie4_5_MoeForCausalLM",
-    differs="ERNIE 4.5 with experts chosen by a softmax and a bias, more of all tokens; first layers dense",
     defaults=COMMON
     | {
         "vocab_size": 103424,

@@ -29,7 +29,6 @@ def _write(config: ModelConfig) -> dict[str, Any]:
 EXAONE4 = Family(
     name="exaone4",
     architecture="Exaone4ForCausalLM",
-    differs="norms behind the blocks, and on q and k; rotation in layers with a window alone, if there are any",
     defaults=COMMON
     | {
         "num_key_value_heads": 32,

@@ -80,7 +80,6 @@ def _write_common(config: ModelConfig) -> dict[str, Any]:
 GEMMA = Family(
     name="gemma",
     architecture="GemmaForCausalLM",
-    differs="embeddings times the root of their size; norms of 1 + w; gated GELU",
     defaults={key: value for key, value in _DEFAULTS.items() if key not in ("sliding_window", "query_pre_attn_scalar")}
     | {
         "num_hidden_layers": 28,
@@ -98,7 +97,6 @@ GEMMA = Family(
 GEMMA2 = Family(
     name="gemma2",
     architecture="Gemma2ForCausalLM",
-    differs="Gemma with norms around the blocks, caps on scores and logits, and windows in every other layer",
     defaults=_DEFAULTS | {"final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0},
     read=lambda raw: _read(raw, 2) | {"attention_cap": optional(raw, "attn_logit_softcapping")},
     write=lambda config: _write(config) | {"attn_logit_softcapping": config.attention_cap},
@@ -111,8 +109,6 @@ GEMMA2 = Family(
 GEMMA3 = Family(
     name="gemma3_text",
     architecture="Gemma3ForCausalLM",
-    differs="Gemma 2 with norms on q and k in place of caps; windows in five layers of six, which rotate by a base of "
-    "their own",
     defaults=_DEFAULTS
     | {
         "vocab_size": 262208,

@@ -191,8 +191,6 @@ def _written_rope(config: ModelConfig) -> dict[str, Any]:
 GEMMA4 = Family(
     name="gemma4_text",
     architecture="Gemma4ForCausalLM",
-    differs="Gemma 3 with norms of w; other heads in layers without a window; keys shared by layers; values that are "
-    "keys; embeddings of each layer; experts beside the MLP",
     defaults=_DEFAULTS,
     read=_read,
     write=_write,

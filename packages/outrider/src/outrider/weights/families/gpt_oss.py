@@ -43,7 +43,6 @@ def _write(config: ModelConfig) -> dict[str, Any]:
 GPT_OSS = Family(
     name="gpt_oss",
     architecture="GptOssForCausalLM",
-    differs="a mixture of experts with biases and a clamped SwiGLU; attention sinks; a window in every second layer",
     defaults=COMMON
     | {
         "num_hidden_layers": 36,

@@ -35,7 +35,6 @@ def _write(config: ModelConfig) -> dict[str, Any]:
 GRANITE = Family(
     name="granite",
     architecture="GraniteForCausalLM",
-    differs="a factor on embeddings, on what blocks add, on scores and on logits",
     defaults=COMMON
     | {
         "vocab_size": 32000,

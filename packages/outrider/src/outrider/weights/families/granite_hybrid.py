@@ -119,7 +119,6 @@ _MLP = {
 GRANITE_HYBRID = Family(
     name="granitemoehybrid",
     architecture="GraniteMoeHybridForCausalLM",
-    differs="Granite with Mamba-2 in most layers, mostly without rotation; with experts or without",
     defaults={key: value for key, value in GRANITE.defaults.items() if key != "mlp_bias"}
     | {
         "num_local_experts": 8,

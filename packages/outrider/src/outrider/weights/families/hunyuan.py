@@ -16,7 +16,6 @@ __all__ = ["HUNYUAN", "HUNYUAN_MOE"]
 HUNYUAN = Family(
     name="hunyuan_v1_dense",
     architecture="HunYuanDenseV1ForCausalLM",
-    differs="norms on q and k behind the rotation",
     defaults=COMMON
     | {
         "head_dim": None,
@@ -60,7 +59,6 @@ def _write_moe(config: ModelConfig) -> dict[str, Any]:
 HUNYUAN_MOE = Family(
     name="hunyuan_v1_moe",
     architecture="HunYuanMoEV1ForCausalLM",
-    differs="Hunyuan with a mixture of experts, and one more of all tokens",
     defaults={**HUNYUAN.defaults, "num_experts": 1, "moe_topk": 1},
     read=_read_moe,
     write=_write_moe,

@@ -155,8 +155,6 @@ _FUSED = {
 QWEN3_5 = Family(
     name="qwen3_5_text",
     architecture="Qwen3_5ForCausalLM",
-    differs="three layers in four recurrent (Gated DeltaNet); a gate on attention; a quarter of a head rotated; norms "
-    "of 1 + w",
     defaults=_DEFAULTS,
     read=_read,
     write=_write,
@@ -171,7 +169,6 @@ QWEN3_5 = Family(
 QWEN3_5_MOE = Family(
     name="qwen3_5_moe_text",
     architecture="Qwen3_5MoeForCausalLM",
-    differs="Qwen3.5 with a mixture of experts, one of which every token is computed by",
     defaults=_DEFAULTS | _EXPERTS,
     read=lambda raw: _read_experts(raw, (True,) * num_layers(raw), normalised=True),
     write=_write_experts,
@@ -187,7 +184,6 @@ QWEN3_5_MOE = Family(
 QWEN3_NEXT = Family(
     name="qwen3_next",
     architecture="Qwen3NextForCausalLM",
-    differs="Qwen3.5 with experts, and q, k, v and z of each key head side by side in one matrix",
     defaults=_DEFAULTS
     | _EXPERTS
     | {

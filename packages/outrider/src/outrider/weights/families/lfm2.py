@@ -93,7 +93,6 @@ LFM2_TOP = {"model.norm": "model.embedding_norm"}
 LFM2 = Family(
     name="lfm2",
     architecture="Lfm2ForCausalLM",
-    differs="most layers are short gated convolutions, without keys and values; norms on the heads of q and k",
     defaults={key: value for key, value in COMMON.items() if key not in ("hidden_act", "rms_norm_eps")}
     | {
         "hidden_size": 2560,

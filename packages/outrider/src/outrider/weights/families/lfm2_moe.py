@@ -49,7 +49,6 @@ _ADJUSTED = words("block_multiple_of block_ffn_dim_multiplier block_auto_adjust_
 LFM2_MOE = Family(
     name="lfm2_moe",
     architecture="Lfm2MoeForCausalLM",
-    differs="LFM2 with experts, chosen by sigmoid and a bias; first layers dense",
     defaults={key: value for key, value in LFM2.defaults.items() if key not in _ADJUSTED}
     | {
         "hidden_size": 2048,

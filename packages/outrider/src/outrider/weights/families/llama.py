@@ -21,14 +21,12 @@ _BIASES = {"attention_bias": (False, None)}
 LLAMA = Family(
     name="llama",
     architecture="LlamaForCausalLM",
-    differs="Llama 2 and 3, SmolLM2, TinyLlama",
     defaults=_LLAMA,
     only={"hidden_act": SILU, "mlp_bias": (False, None), **_BIASES},
 )
 MISTRAL = Family(
     name="mistral",
     architecture="MistralForCausalLM",
-    differs="a sliding window in all layers, if the model has one",
     defaults=_LLAMA
     | {
         "intermediate_size": 14336,
@@ -41,7 +39,6 @@ MISTRAL = Family(
 QWEN2 = Family(
     name="qwen2",
     architecture="Qwen2ForCausalLM",
-    differs="biases on q, k and v",
     defaults=_QWEN,
     read=lambda raw: {"attention_bias": True},
     keys=words("attention_bias"),  # q, k and v have biases whatever the key says
@@ -50,7 +47,6 @@ QWEN2 = Family(
 QWEN3 = Family(
     name="qwen3",
     architecture="Qwen3ForCausalLM",
-    differs="norms on the heads of q and k",
     defaults=_QWEN | {"head_dim": 128},
     read=lambda raw: {"qk_norm": True},
     only={"hidden_act": SILU, **_BIASES},

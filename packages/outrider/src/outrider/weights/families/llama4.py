@@ -97,9 +97,6 @@ def _write(config: ModelConfig) -> dict[str, Any]:
 LLAMA4 = Family(
     name="llama4_text",
     architecture="Llama4ForCausalLM",
-    differs="rotation in adjacent pairs, norms without weights behind it, and attention to chunks, but in every fourth "
-    "layer, whose queries have a factor that grows with the position; experts by sigmoid, which weighs their inputs, "
-    "and one of all tokens",
     defaults=COMMON
     | {
         "vocab_size": 202048,

@@ -39,7 +39,6 @@ def write_temperature(config: ModelConfig, scaling: Mapping[str, Any]) -> dict[s
 MINISTRAL3 = Family(
     name="ministral3",
     architecture="Ministral3ForCausalLM",
-    differs="YaRN, and a factor on queries that grows with the position",
     defaults=COMMON
     | {
         "num_hidden_layers": 34,

@@ -42,7 +42,6 @@ def _write(config: ModelConfig) -> dict[str, Any]:
 MISTRAL4 = Family(
     name="mistral4",
     architecture="Mistral4ForCausalLM",
-    differs="DeepSeek V3 with a softmax in place of sigmoids, and a factor on queries that grows with the position",
     defaults={
         **COMMON,
         **LATENT_DEFAULTS,

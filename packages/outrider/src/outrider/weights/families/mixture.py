@@ -84,7 +84,6 @@ _ROUTER = words("output_router_logits router_aux_loss_coef router_jitter_noise")
 MIXTRAL = Family(
     name="mixtral",
     architecture="MixtralForCausalLM",
-    differs="Mistral with a mixture of experts",
     defaults=COMMON
     | {
         "vocab_size": 32000,
@@ -111,7 +110,6 @@ MIXTRAL = Family(
 QWEN3_MOE = Family(
     name="qwen3_moe",
     architecture="Qwen3MoeForCausalLM",
-    differs="Qwen3 with a mixture of experts",
     defaults=COMMON
     | {
         "hidden_size": 2048,

@@ -139,7 +139,6 @@ def _write(config: ModelConfig) -> dict[str, Any]:
 NEMOTRON_H = Family(
     name="nemotron_h",
     architecture="NemotronHForCausalLM",
-    differs="layers are Mamba-2, attention without rotation, an MLP or experts alone; squared ReLU without a gate",
     defaults={key: value for key, value in COMMON.items() if key not in ("hidden_act", "rms_norm_eps")}
     | {
         "vocab_size": 131072,

@@ -30,7 +30,6 @@ def _write(config: ModelConfig) -> dict[str, Any]:
 OLMO2 = Family(
     name="olmo2",
     architecture="Olmo2ForCausalLM",
-    differs="norms behind the blocks; norms on q and k over all heads",
     defaults=_DEFAULTS,
     read=_read,
     write=_write,
@@ -40,7 +39,6 @@ OLMO2 = Family(
 OLMO3 = Family(
     name="olmo3",
     architecture="Olmo3ForCausalLM",
-    differs="OLMo 2 with windows in three layers of four, whose rotation is not scaled",
     defaults=_DEFAULTS | {"sliding_window": 4096},
     read=lambda raw: _read(raw) | pattern(raw, 4),
     write=lambda config: _write(config) | {"layer_types": kinds_of(config), "sliding_window": config.sliding_window},

@@ -9,7 +9,6 @@ __all__ = ["PHI3"]
 PHI3 = Family(
     name="phi3",
     architecture="Phi3ForCausalLM",
-    differs="q, k, v and gate, up in one matrix each; part of a head rotated; LongRoPE within its original context",
     defaults=COMMON
     | {
         "hidden_size": 3072,

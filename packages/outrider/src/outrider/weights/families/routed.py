@@ -60,7 +60,6 @@ def _write_qwen2(config: ModelConfig) -> dict[str, Any]:
 QWEN2_MOE = Family(
     name="qwen2_moe",
     architecture="Qwen2MoeForCausalLM",
-    differs="Qwen2 with a mixture of experts, one of which every token is computed by",
     defaults=COMMON
     | {
         "hidden_size": 2048,
@@ -102,7 +101,6 @@ def _read_olmoe(raw: Raw) -> dict[str, Any]:
 OLMOE = Family(
     name="olmoe",
     architecture="OlmoeForCausalLM",
-    differs="norms over all heads of q and k together; a mixture of experts whose weights keep their sum",
     defaults=COMMON
     | {
         "vocab_size": 50304,
@@ -135,7 +133,6 @@ def _read_granite(raw: Raw) -> dict[str, Any]:
 GRANITE_MOE = Family(
     name="granitemoe",
     architecture="GraniteMoeForCausalLM",
-    differs="Granite with a mixture of experts, weighted by the softmax of those used",
     defaults={key: value for key, value in GRANITE.defaults.items() if key != "mlp_bias"}
     | {"num_local_experts": 8, "num_experts_per_tok": 2},
     read=_read_granite,

@@ -9,7 +9,6 @@ __all__ = ["SEED_OSS"]
 SEED_OSS = Family(
     name="seed_oss",
     architecture="SeedOssForCausalLM",
-    differs="biases on q, k and v",
     defaults=COMMON
     | {
         "num_hidden_layers": 64,

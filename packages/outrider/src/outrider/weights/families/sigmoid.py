@@ -85,8 +85,6 @@ def _read_glm4(raw: Raw) -> dict[str, Any]:
 GLM4_MOE = Family(
     name="glm4_moe",
     architecture="Glm4MoeForCausalLM",
-    differs="GLM-4.5 to 4.7: experts chosen by sigmoid and a bias, one more of all tokens; first layers dense; half a "
-    "head rotated",
     defaults=COMMON
     | {
         "vocab_size": 151552,
@@ -127,8 +125,6 @@ def _read_dots1(raw: Raw) -> dict[str, Any]:
 DOTS1 = Family(
     name="dots1",
     architecture="Dots1ForCausalLM",
-    differs="norms on the heads of q and k; experts chosen by sigmoid and a bias, more of all tokens; first layers "
-    "dense",
     defaults=COMMON
     | {
         "vocab_size": 152064,
@@ -164,7 +160,6 @@ def _read_minimax(raw: Raw) -> dict[str, Any]:
 MINIMAX_M2 = Family(
     name="minimax_m2",
     architecture="MiniMaxM2ForCausalLM",
-    differs="norms over all heads of q and k together; experts chosen by sigmoid and a bias; a part of a head rotated",
     defaults=COMMON
     | {
         "vocab_size": 200064,

@@ -35,7 +35,6 @@ def _write(config: ModelConfig) -> dict[str, Any]:
 SMOLLM3 = Family(
     name="smollm3",
     architecture="SmolLM3ForCausalLM",
-    differs="layers without rotation",
     defaults=COMMON
     | {
         "hidden_size": 2048,

@@ -23,7 +23,6 @@ def _write(config: ModelConfig) -> dict[str, Any]:
 STARCODER2 = Family(
     name="starcoder2",
     architecture="Starcoder2ForCausalLM",
-    differs="layer norms; biases on all layers; GELU without a gate",
     defaults={key: value for key, value in COMMON.items() if key != "rms_norm_eps"}
     | {
         "hidden_size": 3072,
