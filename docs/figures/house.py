@@ -19,6 +19,7 @@ COLORS = {
     "weights": AMBER, "models": AMBER, "native": AMBER, "cache": AMBER, "tokenizer": AMBER,
 }  # fmt: skip
 _FACES = "llm, async_llm, request, output"
+_OF_FACES = {"llm", "loading"}  # folders
 _ROW = 46
 
 
@@ -39,15 +40,15 @@ def floors(edges: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def rooms() -> dict[str, set[str]]:
-    """The core's folders, with the folders that each imports. Single files of the root are one room, ``faces``."""
+    """The core's folders, with the folders that each imports. ``faces``: files of the root, and ``_OF_FACES``."""
     edges: dict[str, set[str]] = {"faces": set()}
-    folders = {path.parent.name for path in CORE.glob("*/__init__.py")}
+    folders = {path.parent.name for path in CORE.glob("*/__init__.py")} - _OF_FACES
     edges |= {name: set() for name in folders}
-    shared = {path.stem for path in CORE.glob("*.py")} - {"llm", "async_llm", "output", "request", "loading"}
+    shared = {path.stem for path in CORE.glob("*.py")} - {"async_llm", "output", "request"}
     for path in CORE.rglob("*.py"):
         first = path.relative_to(CORE).parts[0]
         room = first if first in folders else "faces"
-        if room == "faces" and path.stem in shared:
+        if first == path.name and path.stem in shared:
             continue  # errors, extensions and the package's own face are everybody's
         for module in _imports(path):
             other = module.split(".")[1] if module.startswith("outrider.") else ""

@@ -313,7 +313,7 @@ def test_the_signature_has_every_option_with_the_type_and_default_of_its_field(k
 
 
 def test_the_documentation_of_every_option_is_that_of_its_field() -> None:
-    about = inspect.getdoc(LLM.__init__) or ""
+    about = inspect.getdoc(LLM) or ""
     args = " ".join(about.split("Args:")[1].split("Raises:")[0].split())
     docs = field_docs(SpeculationParams) | field_docs(EngineConfig)
     del docs["model"]  # LLM reads folders as paths too

@@ -187,7 +187,7 @@ def test_figures_say_what_they_will_do_and_of_how_much(
 def test_where_nothing_can_be_written_long_work_does_not_begin(
     args: tuple[str, ...], folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outrider.llm.load", lambda *_, **__: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("outrider.llm.llm.load", lambda *_, **__: pytest.fail("the model was loaded"))
     said = run(*args, str(tmp_path / "none" / "x"), "-m", folder, code=2).stderr
     assert f"cannot write {tmp_path / 'none' / 'x'}: there is no folder" in said
     assert "it is a folder, give a file" in run(*args, str(tmp_path), "-m", folder, code=2).stderr

@@ -33,6 +33,15 @@ class AsyncLLM:
                 print(step.text, end="")
 
     A task that is cancelled, or leaves its loop, frees its place in the engine within a step.
+
+    Args:
+        model: as for ``LLM``. An ``LLM`` is used as it is; it serves nothing else meanwhile, and stays open.
+        on_death: called on the engine's thread should that ever die (see ``EngineThread``).
+        progress: as for ``LLM``, like all other options.
+
+    Raises:
+        ConfigError: an option is given with an ``LLM``, which is loaded already.
+        OutriderError: as for ``LLM``.
     """
 
     def __init__(
@@ -79,17 +88,7 @@ class AsyncLLM:
         max_batched_tokens: int = 1024,
         **other_names: Unpack[OtherNames],
     ) -> None:
-        """Load a model, and start a thread for its engine.
-
-        Args:
-            model: as for ``LLM``. An ``LLM`` is used as it is; it serves nothing else meanwhile, and stays open.
-            on_death: called on the engine's thread should that ever die (see ``EngineThread``).
-            progress: as for ``LLM``, like all other options.
-
-        Raises:
-            ConfigError: an option is given with an ``LLM``, which is loaded already.
-            OutriderError: as for ``LLM``.
-        """
+        """Load ``model``, and start a thread for its engine."""
         options = changed_options(AsyncLLM.__init__, locals())
         if isinstance(model, LLM) and options:
             raise ConfigError(f"{next(iter(options))} is given with an LLM that is loaded already: give it to that LLM")

@@ -344,7 +344,7 @@ def test_a_model_that_is_no_chat_model_says_so_before_its_weights_are_read(
     folder = model_folder(tmp_path / "base")
     settings = folder / "tokenizer_config.json"
     settings.write_text(json.dumps({k: v for k, v in json.loads(settings.read_text()).items() if k != "chat_template"}))
-    monkeypatch.setattr("outrider.llm.load", lambda *_, **__: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("outrider.llm.llm.load", lambda *_, **__: pytest.fail("the model was loaded"))
     said = run(*(str(folder) if arg == "MODEL" else arg for arg in args), code=2).stderr
     assert f"{folder} is no chat model (it has no chat template): continue a text with `outrider generate" in said
 

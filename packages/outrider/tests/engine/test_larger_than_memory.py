@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from outrider import LLM, SamplingParams, loading
+from outrider import LLM, SamplingParams
 from outrider.cache import CacheSpec
 from outrider.config import EngineConfig, ModelOptions
 from outrider.engine.memory_plan import plan_memory
+from outrider.loading import memory as loading_memory
 from outrider.native import packed
 from outrider.native.library import library
 from outrider.weights.loader import load_model
@@ -42,7 +43,7 @@ def test_one_line_says_what_it_costs(
 ) -> None:
     expected = answer(folder, draft="none")
     assert SENTENCE not in caplog.text
-    monkeypatch.setattr(loading, "available_bytes", lambda device: 16_000_000)
+    monkeypatch.setattr(loading_memory, "available_bytes", lambda device: 16_000_000)
     with caplog.at_level(logging.WARNING):
         assert answer(folder, draft="none") == expected
     lines = [record.message for record in caplog.records if SENTENCE in record.message]
