@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from os import PathLike
 from typing import Any, Self
 
@@ -128,14 +129,14 @@ class Llama(LowLevel):
         Raises ``ValueError`` for a prompt that fills the context, and for options that are not supported:
         ``suffix``, mirostat, ``tfs_z``, and ``echo`` in a stream or of token ids.
         """
-        given = locals()
+        arguments = locals()
         if suffix is not None:
             raise _refused("suffix", "filling in the middle is not supported: write the model's own markers as prompt")
         if echo and (stream or not isinstance(prompt, str)):
             raise _refused("echo", "a stream and token ids are not echoed: leave it out, or give a text without stream")
         if logprobs is not None and not self._logits_all:
             raise _refused("logprobs", "logprobs is not supported for models created with logits_all=False")
-        sampler = Sampler(temp=temperature, last_n=self.last_n_tokens_size, **{name: given[name] for name in _SAMPLED})
+        sampler = Sampler.of(arguments, temp=temperature, last_n=self.last_n_tokens_size)
         ids = self._vocabulary.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         self._next_seed(seed)
         generation = self._generation(
@@ -241,14 +242,9 @@ class Llama(LowLevel):
         return cls(model_path=hub_file(repo_id, filename), **kwargs)
 
 
-_SAMPLED = (
-    *("top_p", "min_p", "typical_p", "frequency_penalty", "presence_penalty", "repeat_penalty", "top_k", "tfs_z"),
-    *("mirostat_mode", "logits_processor", "grammar", "logit_bias"),
-)
-_OF_CHAT = (
-    *(name for name in _SAMPLED if name != "grammar"),
-    *("temperature", "stream", "stop", "seed", "max_tokens", "mirostat_tau", "mirostat_eta", "model"),
-)
+_BOTH = signature(Llama.create_completion).parameters.keys() & signature(Llama.create_chat_completion).parameters.keys()
+_OF_CHAT = sorted(_BOTH - {"self", "grammar", "logprobs"})
+"""The options of a chat that its completion takes as they are."""
 
 
 def _refused(name: str, reason: str) -> InvalidRequestError:

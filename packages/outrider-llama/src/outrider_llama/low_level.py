@@ -43,8 +43,7 @@ class LowLevel(LlamaBase):
         ``reset=False`` continues the tokens that were read last. Tokens that are sent come after the last one given;
         with a grammar that raises ``InvalidRequestError``.
         """
-        given = locals()
-        sampler = Sampler(last_n=self.last_n_tokens_size, **{name: given[name] for name in _SAMPLED})
+        sampler = Sampler.of(locals(), last_n=self.last_n_tokens_size)
         prompt = [*(() if reset else self.eval_tokens), *tokens]
         return self._generate(prompt, partial(self._generation, sampler=sampler, criteria=stopping_criteria))
 
@@ -99,14 +98,7 @@ class LowLevel(LlamaBase):
 
         As in llama-cpp-python, each call begins its penalties and its grammar anew.
         """
-        given = locals()
-        sampler = Sampler(last_n=self.last_n_tokens_size, **{name: given[name] for name in _SAMPLED})
+        sampler = Sampler.of(locals(), last_n=self.last_n_tokens_size)
         read = self.eval_tokens if idx is None else self.eval_tokens[: idx + 1]
         (step,) = self._generation(read, max_tokens=1, sampler=sampler, endless=True)
         return step.token_id
-
-
-_SAMPLED = (
-    *("top_k", "top_p", "min_p", "typical_p", "temp", "repeat_penalty", "frequency_penalty", "presence_penalty"),
-    *("tfs_z", "mirostat_mode", "penalize_nl", "logits_processor", "grammar"),
-)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,12 @@ class Sampler:
             _refuse("penalize_nl", False, "llama.cpp penalises line ends as other tokens, and ignores it: use True")
         if self.grammar is not None and not isinstance(self.grammar, LlamaGrammar):
             _refuse("grammar", self.grammar, "use LlamaGrammar.from_string")
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any], **more: Any) -> Self:
+        """The sampler of a call, from its arguments by name (its ``locals()``), with others among them."""
+        names = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in arguments.items() if name in names}, **more)
 
     @property
     def engine_temperature(self) -> float:
