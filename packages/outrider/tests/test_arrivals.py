@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from outrider import LLM, SamplingParams
 from outrider.cache.sessions import SessionStore
 from outrider.cache.sessions.segments import SEGMENT
 from outrider.engine import sessions as engine_sessions
+from outrider.engine.arrivals import Arrival
 from outrider.engine.memory import CacheMemory
 from outrider.native.library import library
 from tests.model_folders import model_folder
@@ -109,6 +111,74 @@ def test_rows_that_come_too_late_are_dropped(
         given += [step.token_id for step in answer]
         assert given == expected
         engine.cache.check()
+
+
+def test_a_slot_is_not_given_away_while_a_thread_writes_its_rows() -> None:
+    arrival, order = Arrival(0, 0, SEGMENT, [], None), list[str]()
+    is_inside, leave = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with arrival.writing() as may:
+            assert may
+            is_inside.set()
+            assert leave.wait(SECONDS)
+            order.append("written")
+
+    def cancel() -> None:
+        arrival.cancel()
+        order.append("cancelled")
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    assert is_inside.wait(SECONDS)
+    canceller = threading.Thread(target=cancel, daemon=True)
+    canceller.start()
+    canceller.join(0.05)
+    leave.set()
+    for thread in (writer, canceller):
+        thread.join(SECONDS)
+    assert order == ["written", "cancelled"]
+    with arrival.writing() as may:
+        assert not may
+
+
+def test_a_request_waits_for_the_slowest_of_its_files(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads read them: the last to begin may be the first to end."""
+    with opened(model, tmp_path) as llm:
+        expected = said(llm, TEXT)
+    read, is_first = SessionStore.read, threading.Lock()
+
+    def slow(store: SessionStore, *args: Any) -> Any:
+        if is_first.acquire(blocking=False):
+            time.sleep(0.1)
+        return read(store, *args)
+
+    monkeypatch.setattr(SessionStore, "read", slow)
+    with opened(model, tmp_path) as llm:
+        answer = llm.generate(TEXT, GREEDY)
+        assert list(answer.token_ids) == expected
+        assert answer.stats.cached_prompt_tokens == len(llm.tokenizer.encode(TEXT)) - 1
+
+
+def test_rows_that_came_from_files_are_not_looked_for_again(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a long conversation that would take as long as a step."""
+    with opened(model, tmp_path) as llm:
+        said(llm, TEXT)
+        count = len(llm.tokenizer.encode(TEXT)) // SEGMENT
+    starts, save = list[int](), SessionStore.save
+
+    def saves(store: SessionStore, start: int, *args: Any) -> Any:
+        starts.append(start)
+        return save(store, start, *args)
+
+    monkeypatch.setattr(SessionStore, "save", saves)
+    with opened(model, tmp_path) as llm:
+        said(llm, TEXT)
+    assert min(starts) == count * SEGMENT > 0
 
 
 def prepared(llm: LLM, text: str) -> list[Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -100,3 +102,21 @@ def test_cost_does_not_grow_with_the_text(tokenizer: Tokenizer, monkeypatch: pyt
         decoded = 0
         stream(tokenizer, ids, list(range(len(ids))), [], True)
         assert decoded <= 8 * len(ids)
+
+
+def test_of_a_long_prompt_its_end_alone_is_read(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    token_bytes, has_token = Tokenizer.token_bytes, Tokenizer.has_token
+
+    def counted(real: Callable[[Tokenizer, int], Any]) -> Callable[[Tokenizer, int], Any]:
+        def counting(self: Tokenizer, token_id: int) -> Any:
+            nonlocal asked
+            asked += 1
+            return real(self, token_id)
+
+        return counting
+
+    monkeypatch.setattr(Tokenizer, "token_bytes", counted(token_bytes))
+    monkeypatch.setattr(Tokenizer, "has_token", counted(has_token))
+    IncrementalDetokenizer(tokenizer, tokenizer.encode(SAMPLE) * 100)
+    assert 0 < asked < 100

@@ -130,7 +130,7 @@ class Pool:
 
     def read_rows(self, rows: Rows) -> tuple[Any, ...]:
         """A copy of the rows that ``index`` gave, of all arrays."""
-        return tuple(held[rows] for held in self.arrays)
+        return tuple(held[rows].copy() if isinstance(rows, slice) else held[rows] for held in self.arrays)
 
     def write_rows(self, rows: Rows, parts: Sequence[Any]) -> None:
         """Store a copy from ``read_rows``. ``observers`` are not called."""

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from outrider.cache.blocks import Digest
 from outrider.cache.hybrid import HybridCache
 from outrider.cache.protocol import KVCache
-from outrider.cache.rows import row_numbers
+from outrider.cache.rows import as_slice, row_numbers
 from outrider.cache.sessions import SessionStore
 from outrider.cache.sessions.segments import SEGMENT, Segment, chain
 from outrider.engine.arrivals import Arrival, ArrivalReader
@@ -21,7 +18,6 @@ __all__ = ["Sessions"]
 
 STEP_BYTES = 32 << 20
 """Rows that one step copies for files, in bytes: some hundredths of a second."""
-_EXPONENT = np.uint16(0x7F80)  # of a bfloat16 that is not finite
 
 
 class Sessions:
@@ -53,6 +49,7 @@ class Sessions:
         if self._hybrid is not None:
             self._hybrid.states.assume(slot, arrival.end)
         self._arrivals[slot] = arrival, tokens, salt
+        self._parents[slot] = chain(tokens[: arrival.end], salt)
         self._reader.begin(arrival)
         return True
 
@@ -79,6 +76,7 @@ class Sessions:
     def _end(self, slot: int) -> bool:
         """Keep the rows that have come; returns False if the thread reads others, because files were damaged."""
         arrival, tokens, salt = self._arrivals.pop(slot)
+        del self._parents[slot][1 + arrival.at // SEGMENT :]
         if self._hybrid is None:
             self._cache.truncate_to(slot, arrival.at)
             return True
@@ -140,11 +138,11 @@ class Sessions:
             arrival, *_ = self._arrivals.pop(slot)
             arrival.cancel()
 
-    def _copy(self, slot: int, start: int, end: int) -> tuple[Any, ...] | None:
-        """A copy of rows; None if numbers among them are not finite."""
-        parts = self._cache.pool.read_rows(row_numbers(self._cache, slot, start, end))
+    def _copy(self, slot: int, start: int, end: int) -> tuple[Any, ...]:
+        """A copy of rows."""
+        parts = self._cache.pool.read_rows(as_slice(row_numbers(self._cache, slot, start, end)))
         self._bytes_left -= sum(part.nbytes for part in parts)
-        return parts if all(map(_is_finite, parts)) else None
+        return parts
 
     def save_state(self, slot: int, tokens: Sequence[int], salt: str) -> None:
         """Keep the recurrent state of a sequence, of the first rows of these verified ``tokens``."""
@@ -152,10 +150,3 @@ class Sessions:
         states = self._hybrid.states
         if states.settled(slot) and states.is_finite(states.row(slot), 0):
             self.store.save_state(tokens[: states.settled(slot)], salt, lambda: states.state_of(slot))
-
-
-def _is_finite(numbers: NDArray[Any]) -> bool:
-    """Whether all are finite: bfloat16 is held as 16 bits, and 8-bit codes always are."""
-    if numbers.dtype == np.uint16:
-        return not bool(((numbers & _EXPONENT) == _EXPONENT).any())
-    return numbers.dtype == np.int8 or bool(np.isfinite(numbers).all())

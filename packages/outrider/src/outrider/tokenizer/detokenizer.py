@@ -6,6 +6,8 @@ import codecs
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+_CHARACTER = 4  # bytes, at most
+
 
 class Vocabulary(Protocol):
     """The methods of a tokenizer that convert ids to text."""
@@ -53,7 +55,7 @@ class IncrementalDetokenizer:
         self._before: list[int] = []  # the last decided word: context of the next one
         self._run: list[int] = []  # byte tokens whose text is not decided yet
         self._given = ""
-        self.push(prompt_tail_ids)
+        self.push(self._tail(prompt_tail_ids))
         if self._run:  # the prompt ends inside a run: its whole characters are not the output's
             self._given = self._text_after(self._run).rstrip("\ufffd")
 
@@ -68,6 +70,18 @@ class IncrementalDetokenizer:
         if self._tokenizer.byte_level:
             return self._utf8.decode(b"".join(map(self._tokenizer.token_bytes, kept)))
         return "".join(self._push_one(i) for i in kept if self._tokenizer.has_token(i))
+
+    def _tail(self, ids: Sequence[int]) -> Sequence[int]:
+        """The last ids of a prompt, from which alone the text behind it follows: a character, or a word and its run."""
+        vocabulary, size = self._tokenizer, 0
+        for at in range(len(ids) - 1, -1, -1):
+            if ids[at] in self._skip:
+                continue
+            size += len(vocabulary.token_bytes(ids[at])) if vocabulary.byte_level else 0
+            is_word = not vocabulary.byte_level and vocabulary.has_token(ids[at])
+            if size >= _CHARACTER or (is_word and not vocabulary.is_byte_token(ids[at])):
+                return ids[at:]
+        return ids
 
     def flush(self) -> str:
         """End the text: return the held-back part, incomplete characters as U+FFFD."""

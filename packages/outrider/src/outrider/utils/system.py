@@ -25,6 +25,7 @@ __all__ = [
     "put_on_disk",
     "raise_open_files",
     "ran_out_of_time",
+    "read_ahead",
     "read_at",
     "take_address",
     "total_memory",
@@ -52,6 +53,18 @@ def put_on_disk(path: Path) -> None:
     """Wait until a file's content would survive a power cut. Raises OSError."""
     with path.open("r+b" if sys.platform == "win32" else "rb") as file:  # Windows wants a file that can be written
         os.fsync(file.fileno())
+
+
+def read_ahead(path: Path) -> None:
+    """Ask the system to have a file in memory soon, if it can be asked and there is such a file."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    with contextlib.suppress(OSError):
+        file = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(file)
 
 
 def read_at(file: int, size: int, place: int) -> bytes:

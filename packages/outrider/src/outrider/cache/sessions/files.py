@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -19,12 +20,13 @@ from outrider.cache.sessions.segments import Segment, child_digest
 from outrider.errors import ModelFormatError
 from outrider.utils.system import private_file
 
-__all__ = ["PLAIN", "SEALED", "SegmentFiles"]
+__all__ = ["PLAIN", "SEALED", "SegmentFiles", "is_finite"]
 
 _FORMAT = "outrider-session-1"
 PLAIN = ".safetensors"
 SEALED = ".sealed"
-_NAMES = {"uint16": "U16", "int8": "I8", "float32": "F32"}  # of the types that caches hold
+_NAMES = {np.dtype(np.uint16): "U16", np.dtype(np.int8): "I8", np.dtype(np.float32): "F32"}  # of caches' types
+_EXPONENT = np.uint16(0x7F80)  # of a bfloat16 that is not finite
 _LENGTH = 8  # bytes before the head of a file of safetensors
 _MOST_HEAD = 1 << 20  # bytes: 64 keys of positions in images are far less
 
@@ -166,11 +168,9 @@ def _arrays(path: Path, head: dict[str, Any], content: bytes, like: Sequence[Any
         for i, (shape, dtype) in enumerate(like):
             each, kind = head[str(i)], np.dtype(dtype)
             begin, end = each["data_offsets"]
-            count = int(np.prod(shape))
-            if (each["dtype"], each["shape"]) != (
-                _NAMES[kind.name],
-                list(shape),
-            ) or end - begin != count * kind.itemsize:
+            count = math.prod(shape)
+            held = each["dtype"], each["shape"], end - begin
+            if held != (_NAMES[kind], [*shape], count * kind.itemsize):
                 raise ModelFormatError(f"{path} holds rows of another size")
             found.append(np.frombuffer(content, kind, count, base + begin).reshape(shape))
     except (KeyError, ValueError, TypeError) as error:
@@ -183,3 +183,10 @@ def _checksum(arrays: Any) -> int:
     for array in arrays:
         value = zlib.crc32(memoryview(array.reshape(-1).view(np.uint8)), value)
     return value
+
+
+def is_finite(numbers: NDArray[Any]) -> bool:
+    """Whether all are finite: bfloat16 is held as 16 bits, and 8-bit codes always are."""
+    if numbers.dtype == np.uint16:
+        return not bool(((numbers & _EXPONENT) == _EXPONENT).any())
+    return numbers.dtype == np.int8 or bool(np.isfinite(numbers).all())

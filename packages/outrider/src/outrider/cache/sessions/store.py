@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from outrider.cache.blocks import Digest
-from outrider.cache.sessions.files import PLAIN, SEALED, SegmentFiles
+from outrider.cache.sessions.files import PLAIN, SEALED, SegmentFiles, is_finite
 from outrider.cache.sessions.index import SegmentIndex, last_start
 from outrider.cache.sessions.sealing import Sealer, domain_id
 from outrider.cache.sessions.segments import SEGMENT, Segment, chain, child_digest
 from outrider.cache.sessions.slots import SavedSlots
 from outrider.errors import ConfigError, ModelFormatError
+from outrider.utils.system import read_ahead
 
 __all__ = ["SessionStore"]
 
@@ -92,6 +93,10 @@ class SessionStore:
             os.utime(self._files.path(segment))
         return arrays
 
+    def read_ahead(self, segment: Segment) -> None:
+        """Ask the system to have a segment's file in memory soon. Callable from any thread."""
+        read_ahead(self._files.path(segment))
+
     def forget(self, segment: Segment) -> None:
         """Remove a segment, and its file. Callable from any thread."""
         self._index.remove(segment)
@@ -103,14 +108,14 @@ class SessionStore:
         start: int,
         own: Sequence[int],
         parent: Digest,
-        rows: Callable[[int, int], Arrays | None],
+        rows: Callable[[int, int], Arrays],
         salt: str = "",
         may_copy: bool = True,
     ) -> Digest | None:
         """Keep the rows of ``own``, at most ``SEGMENT`` tokens from ``start`` on.
 
         Args:
-            rows: ``rows(start, end)`` gives a copy of them, or None where they cannot be kept.
+            rows: ``rows(start, end)`` gives a copy of them. It is not kept if numbers among them are not finite.
             salt: of their domain.
             may_copy: whether ``rows`` may be called.
 
@@ -120,8 +125,7 @@ class SessionStore:
         if not self._index.knows(segment):
             if not may_copy or self._waiting > _MOST_WAITING:
                 return None
-            if (arrays := rows(start, segment.end)) is not None:
-                self._add(segment, arrays)
+            self._add(segment, rows(start, segment.end))
         return segment.digest
 
     def save_state(self, tokens: Sequence[int], salt: str, state: Callable[[], Arrays]) -> None:
@@ -147,6 +151,8 @@ class SessionStore:
         while (job := self._jobs.get()) is not None:
             segment, arrays = job
             try:
+                if not all(map(is_finite, arrays)):
+                    continue
                 segment.size, segment.used = self._files.write(segment, arrays), time.time()
                 self._index.add(segment)
             except OSError as error:
