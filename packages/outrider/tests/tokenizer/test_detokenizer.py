@@ -87,6 +87,13 @@ def test_a_character_is_shown_when_it_is_whole(tmp_path: Path) -> None:
     assert pieces == ["", "", "", "\U0001f340"]
 
 
+@pytest.mark.parametrize("known", range(4))
+def test_a_character_may_begin_in_the_prompt(tmp_path: Path, known: int) -> None:
+    tokenizer = Tokenizer.from_folder(byte_level(tmp_path))
+    ids = [tokenizer.vocabulary[c] for c in "\u00f0\u0141\u012f\u0122"]  # F0 9F 8D 80
+    assert "".join(stream(tokenizer, ids[known:], [], tokenizer.encode(SAMPLE) + ids[:known], True)) == "\U0001f340"
+
+
 def test_cost_does_not_grow_with_the_text(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = 0
     real = Tokenizer.decode
