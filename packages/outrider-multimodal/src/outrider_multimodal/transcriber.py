@@ -23,9 +23,9 @@ from outrider_multimodal.speech import (
     Sound,
     SpeechVocabulary,
     Transcript,
+    Transcription,
     TranscriptionOptions,
     read_sound,
-    transcription,
 )
 
 SoundSource = str | Path | bytes | Sound
@@ -73,7 +73,7 @@ class Transcriber:
 
     def steps(self, sound: Sound, options: TranscriptionOptions, more: Transcribing) -> RequestSteps:
         """The requests of one transcription, in order."""
-        recipe = transcription(
+        recipe = Transcription(
             sound,
             options,
             self.vocabulary,
@@ -84,7 +84,7 @@ class Transcriber:
             on_segment=more.get("on_segment", lambda segment: None),
             on_progress=more.get("on_progress", lambda seconds: None),
         )
-        return self._as_requests(recipe, more)
+        return self._as_requests(recipe.steps(), more)
 
     def _as_requests(self, recipe: Generator[Decode, Decoded, Transcript], more: Transcribing) -> RequestSteps:
         try:

@@ -26,8 +26,8 @@ from outrider_multimodal.speech import (
     Sound,
     SpeechVocabulary,
     Transcript,
+    Transcription,
     TranscriptionOptions,
-    transcription,
 )
 from outrider_multimodal.speech.rules import SpeechConstraint
 from tests import encoder_decoders as e
@@ -230,10 +230,10 @@ def scripted(
 ) -> tuple[Transcript, list[Decode]]:
     """A transcription whose decoding is what ``script`` says: tokens, and their log-probability."""
     asked: list[Decode] = []
-    steps: Generator[Decode, Decoded, Transcript] = transcription(
+    steps: Generator[Decode, Decoded, Transcript] = Transcription(
         Sound(e.noise(seconds)), TranscriptionOptions(**options), vocabulary, bins=80, context=64,
         encode=lambda text: list(text.encode()), decode=lambda ids: bytes(ids).decode(),
-    )  # fmt: skip
+    ).steps()  # fmt: skip
     try:
         wanted = next(steps)
         while True:

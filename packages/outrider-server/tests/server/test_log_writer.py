@@ -26,10 +26,12 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     kept = {name: vars(logging.getLogger(name)).copy() for name in (*DISTRIBUTIONS, "uvicorn", "asyncio")}
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
-    with os.fdopen(writing, "w") as stderr, os.fdopen(reading, "rb", buffering=0):
-        monkeypatch.setattr(sys, "stderr", stderr)
-        configure(ServerSettings())
-        yield reading
+    with os.fdopen(writing, "w") as stderr:
+        with os.fdopen(reading, "rb", buffering=0):
+            monkeypatch.setattr(sys, "stderr", stderr)
+            configure(ServerSettings())
+            yield reading
+        logging.getLogger("outrider").handlers[0].flush()  # the file's number will be another file's
     for name, values in kept.items():
         vars(logging.getLogger(name)).update(values)
 

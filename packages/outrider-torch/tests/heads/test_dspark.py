@@ -23,6 +23,7 @@ from outrider_torch.heads.diffusion import block_tokens
 from outrider_torch.heads.dspark import DSparkHead
 from tests.heads import heads
 from tests.heads.test_published import EMBEDDING, TARGET, layer, library
+from tests.weights.files import finish
 
 Array = NDArray[np.float64]
 BOTH: dict[str, Any] = {"rank": 4, "confidence": True, "confidence_reads_token": True}
@@ -319,10 +320,7 @@ def write_gguf(path: Path, head: DSparkHead, **changes: Any) -> None:
         else:
             named = GGUF_NAMES.get(stem, stem)
         writer.add_tensor(f"{named}.{kind}", value.numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 @pytest.mark.parametrize("name", ["authors", "authors, no confidence", "nvidia", "library, partial"])

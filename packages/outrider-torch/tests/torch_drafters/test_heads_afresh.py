@@ -99,25 +99,30 @@ def dflash_row(head: BlockHead, tokens: Sequence[int], path: Sequence[int]) -> T
     return row
 
 
+def behind(context: Sequence[tuple[Tensor, Tensor]], windows: Sequence[int]) -> Attend:
+    """The attention of a block, layer by layer, to keys and values [T, kv_heads, d] before it and to all of itself."""
+    layers = zip(context, windows, strict=True)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        (keys, values), window = next(layers)
+        first = max(0, len(keys) - window) if window else 0
+        keys, values = (
+            torch.cat(parts).repeat_interleave(3, dim=1) for parts in ((keys[first:], k), (values[first:], v))
+        )
+        weights = (torch.einsum("qhd,khd->hqk", q, keys) / q.shape[-1] ** 0.5).softmax(-1)
+        return torch.einsum("hqk,khd->qhd", weights, values)
+
+    return attend
+
+
 def diffusion_row(head: DiffusionHead, tokens: Sequence[int], path: Sequence[int]) -> Tensor:
     """Logits [vocab] behind ``path``: keys and values of all features anew, and a whole block behind them."""
     c, last = head.config, len(tokens) - 1
     context = head.context(head.fuse(features(tokens, c.feature_layers)[0])[:last], torch.arange(last))
-    windows = iter(c.layer_windows)
-
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        window, (keys, values) = next(windows), context.pop(0)
-        first = max(0, last - window) if window else 0
-        keys, values = (
-            torch.cat(parts).repeat_interleave(3, dim=1) for parts in ((keys[first:], k), (values[first:], v))
-        )
-        weights = (torch.einsum("qhd,khd->hqk", q, keys) / c.head_dim**0.5).softmax(-1)
-        return torch.einsum("hqk,khd->qhd", weights, values)
-
     assert c.mask_token_id is not None
     assert head.candidate_selector is not None
     block = HEADED.embed(torch.tensor([tokens[-1], *[c.mask_token_id] * c.heads]))
-    out = head(block, torch.arange(last, last + len(block)), attend)[1 + len(path)]
+    out = head(block, torch.arange(last, last + len(block)), behind(context, c.layer_windows))[1 + len(path)]
     row: Tensor = HEADED.compute_logits(out[None])[0]
     best = row.topk(c.selector_top_k).indices
     before = torch.tensor([[tokens[-1], *path][-1]])
@@ -129,21 +134,10 @@ def dspark_row(head: DSparkHead, tokens: Sequence[int], path: Sequence[int]) -> 
     """As ``diffusion_row`` without a selector, and what the token before adds; the last token's row guesses too."""
     c, last = head.config, len(tokens) - 1
     context = head.context(head.fuse(features(tokens, c.feature_layers)[0])[:last], torch.arange(last))
-    windows = iter(c.layer_windows)
-
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        window, (keys, values) = next(windows), context.pop(0)
-        first = max(0, last - window) if window else 0
-        keys, values = (
-            torch.cat(parts).repeat_interleave(3, dim=1) for parts in ((keys[first:], k), (values[first:], v))
-        )
-        weights = (torch.einsum("qhd,khd->hqk", q, keys) / c.head_dim**0.5).softmax(-1)
-        return torch.einsum("hqk,khd->qhd", weights, values)
-
     assert c.mask_token_id is not None
     assert head.markov is not None
     block = HEADED.embed(torch.tensor([tokens[-1], *[c.mask_token_id] * (c.heads - 1)]))
-    out = head(block, torch.arange(last, last + len(block)), attend)[len(path)]
+    out = head(block, torch.arange(last, last + len(block)), behind(context, c.layer_windows))[len(path)]
     row: Tensor = HEADED.compute_logits(out[None])[0]
     return row + head.markov.after.weight @ head.markov.before.weight[[*tokens, *path][-1]]
 

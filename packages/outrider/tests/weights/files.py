@@ -142,10 +142,7 @@ def write_gguf(
         writer.add_tensor(gguf_name(name), data, raw_dtype=quantised)
     if rope_divisors is not None:
         writer.add_tensor("rope_freqs.weight", rope_divisors.astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return weights
 
 
@@ -166,6 +163,27 @@ def add_keys(writer: GGUFWriter, group: str, keys: Mapping[str, Any]) -> None:
             writer.add_array(name, value)
         elif value is not None:
             writer.add_uint32(name, value)
+
+
+def add_tensors(writer: GGUFWriter, tensors: Mapping[str, Tensor | None], kind: str = "F32") -> None:
+    """Those that are there; matrices whose rows are whole groups as ``kind``, others as float32."""
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        values = np.ascontiguousarray(tensor.float().numpy())
+        if kind != "F32" and values.ndim > 1 and values.shape[-1] % 32 == 0:
+            quantised = GGMLQuantizationType[kind]
+            writer.add_tensor(name, quantize(values, quantised), raw_dtype=quantised)
+        else:
+            writer.add_tensor(name, values)
+
+
+def finish(writer: GGUFWriter) -> None:
+    """Write the file."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def _add_vocabulary(writer: GGUFWriter) -> None:

@@ -11,7 +11,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from tests.weights.files import SCORES, TOKEN_TYPES, VOCABULARY, add_keys
+from tests.weights.files import SCORES, TOKEN_TYPES, VOCABULARY, add_keys, add_tensors, finish
 
 _KINDS = ["sliding_attention", "sliding_attention", "full_attention"] * 2
 _DIMS: dict[str, Any] = {
@@ -91,12 +91,8 @@ def write_gguf(path: Path, model: Any, changes: Mapping[str, Any] | None = None)
         header |= {"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32}
     writer = gguf.GGUFWriter(path, "gemma4")
     add_keys(writer, "gemma4", header | dict(changes or {}))
-    for name, tensor in tensors.items():
-        writer.add_tensor(name, tensor.float().contiguous().numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    add_tensors(writer, tensors)
+    finish(writer)
 
 
 def build_assistant(target: Any) -> Any:
@@ -145,7 +141,4 @@ def write_assistant(path: Path, model: Any) -> None:
         found = f"nextn.{stem}" if stem.endswith("_projection") else names.get_name(stem)
         assert found is not None, name
         writer.add_tensor(f"{found}.weight", tensor.float().contiguous().numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)

@@ -15,7 +15,7 @@ from torch import Tensor
 from outrider.weights.families import FAMILIES
 from outrider.weights.files.parts import find_parts
 from outrider.weights.hf_config.config import parse_config
-from tests.weights.files import SCORES, TOKEN_TYPES, VOCABULARY, add_keys, permute
+from tests.weights.files import SCORES, TOKEN_TYPES, VOCABULARY, add_keys, add_tensors, finish, permute
 
 _DIMS: dict[str, Any] = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -262,11 +262,5 @@ def write_case(
         "tokenizer.ggml.token_type": TOKEN_TYPES, "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2,
     }  # fmt: skip
     add_keys(writer, arch, header | keys | dict(changes or {}))
-    tensors: dict[str, Tensor | None] = {**_made(name), **(extra or {})}
-    for tensor_name, tensor in tensors.items():
-        if tensor is not None:
-            writer.add_tensor(tensor_name, tensor.float().numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    add_tensors(writer, {**_made(name), **(extra or {})})
+    finish(writer)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from outrider.verify.arrays import Floats
 from tests import small_models
-from tests.weights.files import SCORES, TOKEN_TYPES, VOCABULARY, add_keys
+from tests.weights.files import SCORES, TOKEN_TYPES, VOCABULARY, add_keys, finish
 
 D, SIZE, EXPERTS, WINDOW = 64, 96, 5, 12
 ROPE: dict[str, Any] = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "truncate": False}
@@ -110,7 +110,4 @@ def write_gguf(path: Path, tensors: Mapping[str, Tensor], blocks: Blocks, **chan
             else:
                 values = tensor[:, step] if pair else tensor
                 writer.add_tensor(name, values.float().contiguous().numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)

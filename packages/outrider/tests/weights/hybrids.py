@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.weights.files import SCORES, TOKEN_TYPES, VOCABULARY, add_keys
+from tests.weights.files import SCORES, TOKEN_TYPES, VOCABULARY, add_keys, add_tensors, finish
 
 _DIMS: dict[str, Any] = {
     **{"vocab_size": len(VOCABULARY), "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4},
@@ -178,16 +177,5 @@ def write_gguf(
         header |= {"expert_shared_feed_forward_length": 32}
     writer = gguf.GGUFWriter(path, arch)
     add_keys(writer, arch, header | dict(changes or {}))
-    for name, tensor in tensors.items():
-        if tensor is None:
-            continue
-        values = tensor.float().contiguous().numpy()
-        if kind != "F32" and values.ndim > 1 and values.shape[-1] % 32 == 0:
-            quantised = gguf.quantize(values, gguf.GGMLQuantizationType[kind])
-            writer.add_tensor(name, quantised, raw_dtype=gguf.GGMLQuantizationType[kind])
-        else:
-            writer.add_tensor(name, np.ascontiguousarray(values))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    add_tensors(writer, tensors, kind)
+    finish(writer)

@@ -152,10 +152,8 @@ def raw_dims() -> dict[str, Any]:
     return sizes | {"num_attention_heads": 4}
 
 
-def check(folder: Path, raw: dict[str, Any], head: str) -> str:
+def compare(folder: Path, about: str) -> str:
     """Compare both on one model: "refused", "alone" where only we read it, or "same"."""
-    raw = raw_dims() | raw
-    write_model(folder, raw, head)
     try:
         model = load_model(folder, ModelOptions(dtype="float32", device="cpu"))
     except ModelFormatError as error:
@@ -166,9 +164,16 @@ def check(folder: Path, raw: dict[str, Any], head: str) -> str:
     cache = model.new_cache(CacheSpec(max_seq_len=64))
     ours = small_models.feed(model, cache, (cache.allocate(), TOKENS))[0]
     worst = float(np.abs(ours - expected[0]).max() / np.abs(expected[0]).max())
-    assert worst < 1e-3, f"{raw} with head {head}: the logits differ by {worst:.1e} of the largest"
-    assert set(model.config.eos_token_ids) == expected[1], raw
+    assert worst < 1e-3, f"{about}: the logits differ by {worst:.1e} of the largest"
+    assert set(model.config.eos_token_ids) == expected[1], about
     return "same"
+
+
+def check(folder: Path, raw: dict[str, Any], head: str) -> str:
+    """``compare`` on a model of this configuration."""
+    raw = raw_dims() | raw
+    write_model(folder, raw, head)
+    return compare(folder, f"{raw} with head {head}")
 
 
 SUPPRESSED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much]

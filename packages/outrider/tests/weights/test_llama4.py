@@ -27,7 +27,7 @@ from outrider.weights.hf_config.config import parse_config, to_hf_config
 from outrider.weights.loader import load_model
 from tests import families, small_models
 from tests.small_engines import engine, generate, request, run
-from tests.weights.files import SCORES, TOKEN_TYPES, VOCABULARY, add_keys
+from tests.weights.files import SCORES, TOKEN_TYPES, VOCABULARY, add_keys, finish
 
 needs_library = pytest.mark.skipif(library() is None, reason="no native library")
 CHUNK, LAYERS = 12, 4
@@ -75,10 +75,7 @@ def write_gguf(path: Path, tensors: Mapping[str, Tensor], **changes: Any) -> Non
         assert own is not None, name
         writer.add_tensor(own, np.ascontiguousarray(tensor.float().numpy()))
     writer.add_tensor("rope_freqs.weight", np.array(llama3_divisors(16.0, 5e5, 8, 1.0), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def logits(model: Any, tokens: list[int]) -> Floats:

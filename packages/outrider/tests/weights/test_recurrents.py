@@ -39,15 +39,28 @@ def difference(checkpoint: Checkpoint, theirs: Any, implementation: Implementati
     return float(np.abs(found - wanted).max() / np.abs(wanted).max())
 
 
-@needs_library
-@pytest.mark.parametrize("case", [*CASES, *MORE])
-def test_folders_give_the_logits_of_transformers(case: str, tmp_path: Path) -> None:
-    theirs = build(case)
-    save(theirs, tmp_path)
-    checkpoint = open_checkpoint(tmp_path)
+def check_folder(theirs: Any, folder: Path) -> None:
+    """Save a model of transformers and read it with both implementations."""
+    save(theirs, folder)
+    checkpoint = open_checkpoint(folder)
     assert parse_config(to_hf_config(checkpoint.config)) == checkpoint.config
     assert difference(checkpoint, theirs) < 2e-6
     assert difference(checkpoint, theirs, "torch") < 2e-6
+
+
+def check_gguf(theirs: Any, saved: Path) -> None:
+    """Read ``m.gguf`` with both implementations; it says what the folder beside it says."""
+    found, folder = open_gguf(saved / "m.gguf"), open_checkpoint(saved)
+    assert replace(found.config, rms_norm_eps=folder.config.rms_norm_eps) == folder.config
+    assert found.stored.keys() == folder.stored.keys()
+    assert difference(found, theirs) < 2e-6
+    assert difference(found, theirs, "torch") < 2e-6
+
+
+@needs_library
+@pytest.mark.parametrize("case", [*CASES, *MORE])
+def test_folders_give_the_logits_of_transformers(case: str, tmp_path: Path) -> None:
+    check_folder(build(case), tmp_path)
 
 
 @needs_library
@@ -55,11 +68,7 @@ def test_folders_give_the_logits_of_transformers(case: str, tmp_path: Path) -> N
 def test_gguf_files_give_the_logits_of_transformers(arch: str, tmp_path: Path) -> None:
     theirs = build(arch)
     write_gguf(tmp_path / "m.gguf", arch, converted(arch, save(theirs, tmp_path)))
-    found, folder = open_gguf(tmp_path / "m.gguf"), open_checkpoint(tmp_path)
-    assert replace(found.config, rms_norm_eps=folder.config.rms_norm_eps) == folder.config
-    assert found.stored.keys() == folder.stored.keys()
-    assert difference(found, theirs) < 2e-6
-    assert difference(found, theirs, "torch") < 2e-6
+    check_gguf(theirs, tmp_path)
 
 
 @pytest.mark.parametrize("arch", CASES)

@@ -48,31 +48,6 @@ class Decoded:
 Steps = Generator[Decode, Decoded, Transcript]
 
 
-def transcription(
-    sound: Sound,
-    options: TranscriptionOptions,
-    vocabulary: SpeechVocabulary,
-    *,
-    bins: int,
-    context: int,
-    encode: Callable[[str], list[int]],
-    decode: Callable[[Sequence[int]], str],
-    on_segment: Callable[[Segment], None] = lambda segment: None,
-    on_progress: Callable[[float], None] = lambda seconds: None,
-) -> Steps:
-    """Yield requests to decode, receive their results, and return the transcript.
-
-    Args:
-        bins: mel bands of the model's input.
-        context: the most tokens of prompt and output together.
-        encode: text to token ids; ``decode``: the inverse.
-        on_segment: called with each decoded segment.
-        on_progress: called with the seconds of sound that are done.
-    """
-    run = _Transcription(sound, options, vocabulary, bins, context, encode, decode, on_segment, on_progress)
-    return run.steps()
-
-
 @dataclass
 class _Window:
     """The output of one window at one temperature."""
@@ -89,18 +64,29 @@ class _Window:
         self.compression_ratio = len(data) / len(zlib.compress(data))
 
 
-class _Transcription:
+class Transcription:
+    """The transcription of a sound; its ``steps`` ask for the tokens that it needs.
+
+    Args:
+        bins: mel bands of the model's input.
+        context: the most tokens of prompt and output together.
+        encode: text to token ids; ``decode``: the inverse.
+        on_segment: called with each decoded segment.
+        on_progress: called with the seconds of sound that are done.
+    """
+
     def __init__(
         self,
         sound: Sound,
         options: TranscriptionOptions,
         vocabulary: SpeechVocabulary,
+        *,
         bins: int,
         context: int,
         encode: Callable[[str], list[int]],
         decode: Callable[[Sequence[int]], str],
-        on_segment: Callable[[Segment], None],
-        on_progress: Callable[[float], None],
+        on_segment: Callable[[Segment], None] = lambda segment: None,
+        on_progress: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._sound, self._o, self._v, self._bins, self._context = sound, options, vocabulary, bins, context
         self._decode, self._on_segment, self._on_progress = decode, on_segment, on_progress
@@ -112,6 +98,7 @@ class _Transcription:
         self._stats = RequestStats()
 
     def steps(self) -> Steps:
+        """Yield requests to decode, receive their results, and return the transcript."""
         from outrider_multimodal.speech.mel import log_mel  # torch
 
         mel = log_mel(self._sound.samples, self._bins)

@@ -18,6 +18,17 @@ def held_back(text: str, markers: Collection[str]) -> int:
     return next((n for n in range(longest, 0, -1) if any(m.startswith(text[-n:]) for m in markers if len(m) > n)), 0)
 
 
+def _before(marker: str, text: str, end: bool) -> tuple[str, str, bool]:
+    """The text certain to stand before ``marker``, the rest of ``text`` without it, and whether it was there."""
+    at = text.find(marker)
+    if at >= 0:
+        return text[:at].rstrip("\n"), text[at + len(marker) :], True
+    if end:
+        return text, "", False
+    certain = text[: len(text) - held_back(text, (marker,))].rstrip("\n")
+    return certain, text[len(certain) :], False
+
+
 class ThinkingSplitter:
     """Splits a model's output at the end of its thinking section.
 
@@ -65,15 +76,9 @@ class ThinkingSplitter:
         if self._fresh:
             self._held = self._held.lstrip("\n")
             self._fresh = not self._held
-        at = self._held.find(self._close)
-        if at >= 0:
-            shown, self._held = self._held[:at].rstrip("\n"), self._held[at + len(self._close) :]
+        shown, self._held, closed = _before(self._close, self._held, end)
+        if closed:
             self._state = "behind"
-        elif end:
-            shown, self._held = self._held, ""
-        else:
-            certain = self._held[: len(self._held) - held_back(self._held, (self._close,))].rstrip("\n")
-            shown, self._held = certain, self._held[len(certain) :]
         if shown:
             parts.append(("thinking", shown))
 
@@ -104,7 +109,8 @@ class Unwrapper:
             self._state = "inside" if self._held else "first"
         shown = ""
         if self._state == "inside":
-            shown = self._inside(end)
+            shown, self._held, closed = _before(self._close, self._held, end)
+            self._state = "behind" if closed else "inside"
         if self._state == "behind":  # calls may follow
             self._held = self._held.lstrip("\n")
         if self._state in ("behind", "text"):
@@ -117,15 +123,3 @@ class Unwrapper:
             self._held, self._state = begun[len(self._open) :], "first"
         elif end or not self._open.startswith(begun):
             self._state = "text"
-
-    def _inside(self, end: bool) -> str:
-        at = self._held.find(self._close)
-        if at >= 0:
-            shown, self._held = self._held[:at].rstrip("\n"), self._held[at + len(self._close) :]
-            self._state = "behind"
-        elif end:
-            shown, self._held = self._held, ""
-        else:
-            certain = self._held[: len(self._held) - held_back(self._held, (self._close,))].rstrip("\n")
-            shown, self._held = certain, self._held[len(certain) :]
-        return shown
