@@ -3,14 +3,18 @@
     python -m benchmarks.agent_trace URL [--turns 20] [--system 4000] [--tools] [--plot trace.png] [--json]
 
 URL is an OpenAI-compatible server (``outrider serve``, llama-server, vLLM). Two agents work side by side. They share a
-system prompt of thousands of tokens with tools. Every turn appends the last answer, a tool's result and a question.
-Agent one edits its last message in one turn. Agent two drops all but its last turns and a summary in another
-(compaction). ``--tools`` sends the tools in the field of that name, and not in the system prompt; a model whose
-template knows none can have ``agent_template.jinja``.
+system prompt of thousands of tokens with tools. Every turn appends a reply, a tool's result or a question. In the
+middle agent one edits its last question, and agent two drops all but a summary and its last question (compaction).
+``--tools`` sends the tools in the field of that name, and not in the system prompt; a model whose template knows none
+can have ``agent_template.jinja``.
 
-``read``: prompt tokens that the server says it computed. ``new``: those whose past no earlier prompt or answer had, by
-the server's own ``/tokenize`` (and llama.cpp's ``/apply-template``). The difference was read twice. ``drafted``:
-tokens of the answer that came from drafts, where the server says so.
+Replies are scripted, so that all servers read the same prompts, whatever they answer: answers are made, timed, and
+dropped. ``--own-replies`` keeps the server's own. An answer that the server breaks off (an error in place of it, or in
+its stream) is named, counted, and replaced by the scripted reply; its times are left out.
+
+``read``: prompt tokens that the server says it computed. ``new``: those whose past no prompt answered before had, by
+the server's own ``/tokenize`` (and llama.cpp's ``/apply-template``), asked when all is over. What was read beyond that
+was read twice. ``drafted``: tokens of the answer that came from drafts, where the server says so.
 """
 
 from __future__ import annotations
@@ -18,20 +22,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import random
 import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from benchmarks.agent_texts import NOUNS, prose, system_prompt, tools_of
-
-Messages = list[dict[str, Any]]
+from benchmarks.agent_picture import plot
+from benchmarks.agent_texts import Agent, Messages, is_json, system_prompt, tools_of
 
 
 @dataclass
@@ -40,73 +44,37 @@ class Turn:
 
     agent: int
     turn: int
-    began: float  # seconds since the trace began
-    first: float = 0.0  # seconds to the first token
+    note: str = ""
+    began: float = 0.0  # seconds since the trace began
+    first: float | None = None  # seconds to the first token; None: none came
     whole: float = 0.0
     prompt: int = 0  # tokens
     read: int | None = None  # tokens; None: the server does not say
     new: int | None = None
     made: int = 0  # tokens of the answer
     drafted: int | None = None  # of them from drafts; None: the server does not say
-    note: str = ""
+    failed: str = ""  # why the answer broke off
 
 
-@dataclass
-class Agent:
-    """A conversation that grows."""
+def count_new(prompts: Sequence[tuple[float, float, Sequence[int]]]) -> list[int]:
+    """Of each prompt (began, ended, its tokens) those whose past no prompt that had ended before it began has.
 
-    number: int
-    rng: random.Random
-    messages: Messages
-    tools: Messages
-    """The field of that name; empty: none."""
-    turns: list[Turn] = field(default_factory=list)
-
-    def ask(self, turn: int, turns: int) -> str:
-        """Append what the agent found; what is particular about this turn."""
-        note = ""
-        if self.number == 0 and turn == turns // 2:
-            self.messages = [*self.messages[:-2], {"role": "user", "content": prose(self.rng, 60)}]
-            note = "edited"
-        elif self.number == 1 and turn == 3 * turns // 4:
-            summary = {"role": "user", "content": "So far: " + prose(self.rng, 120)}
-            self.messages = [self.messages[0], summary, *self.messages[-2:]]
-            note = "compacted"
-        result = {
-            "path": f"src/{self.rng.choice(NOUNS)}_{turn}.py",
-            "lines": prose(self.rng, self.rng.randrange(60, 240)),
-        }
-        said = f"Result of read_file: {json.dumps(result)}\nWhat next?"
-        calls = self.messages[-1].get("tool_calls", ())
-        for call in calls:
-            self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": said})
-        if not calls:
-            self.messages.append({"role": "user", "content": said})
-        return note
-
-
-class Seen:
-    """All sequences that the server has computed."""
-
-    def __init__(self) -> None:
-        self._sequences: list[Sequence[int]] = []
-
-    def new(self, tokens: Sequence[int]) -> int:
-        """Tokens whose past differs from that of every earlier one."""
-        shared = max((common(tokens, each) for each in self._sequences), default=0)
-        return len(tokens) - min(shared, len(tokens) - 1)
-
-    def add(self, tokens: Sequence[int]) -> None:
-        self._sequences.append(tokens)
+    The last token of a prompt is always new: it is computed to answer.
+    """
+    found = []
+    for began, _, tokens in prompts:
+        shared = max((common(tokens, other) for _, ended, other in prompts if ended <= began), default=0)
+        found.append(len(tokens) - min(shared, len(tokens) - 1))
+    return found
 
 
 def common(a: Sequence[int], b: Sequence[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-async def tokens_of(client: httpx.AsyncClient, agent: Agent) -> list[int] | None:
+async def tokens_of(client: httpx.AsyncClient, model: str, messages: Messages, tools: Messages) -> list[int] | None:
     """The tokens of a conversation, if the server tells them."""
-    body: dict[str, Any] = {"messages": agent.messages} | ({"tools": agent.tools} if agent.tools else {})
+    body: dict[str, Any] = {"model": model, "messages": messages} | ({"tools": tools} if tools else {})
     rendered = await client.post("/apply-template", json=body)  # llama.cpp's /tokenize knows no messages
     if rendered.status_code == 200:
         body = {"content": rendered.json()["prompt"], "add_special": True, "parse_special": True}
@@ -115,41 +83,33 @@ async def tokens_of(client: httpx.AsyncClient, agent: Agent) -> list[int] | None
     return found if isinstance(found, list) and found else None
 
 
-async def ask(client: httpx.AsyncClient, model: str, agent: Agent, turn: Turn, max_tokens: int) -> dict[str, Any]:
-    """Stream one answer, and time it: the message."""
-    body = {
-        "model": model, "messages": agent.messages, "max_tokens": max_tokens, "temperature": 0, "stream": True,
-        "stream_options": {"include_usage": True}, **({"tools": agent.tools} if agent.tools else {}),
-    }  # fmt: skip
+async def ask(client: httpx.AsyncClient, body: dict[str, Any], turn: Turn) -> dict[str, Any]:
+    """Stream one answer, and time it: the message. What broke it off is ``turn.failed``."""
     said, calls, start = "", dict[int, dict[str, Any]](), time.perf_counter()
-    async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
-        if answer.status_code != 200:
-            raise SystemExit(f"the server answers {answer.status_code}: {(await answer.aread())[:300]!r}")
-        async for line in answer.aiter_lines():
-            if not line.startswith("data: {"):
-                continue
-            event = json.loads(line[6:])
-            for choice in event.get("choices", []):
-                delta = choice.get("delta") or {}
-                text, pieces = delta.get("content") or "", delta.get("tool_calls") or ()
-                if (text or pieces) and not turn.first:
-                    turn.first = time.perf_counter() - start
-                said += text
-                _add_calls(calls, pieces)
-            _note_usage(turn, event)
-            turn.note += f" {event['error']}"[:80] if event.get("error") else ""
-    turn.whole = time.perf_counter() - start
-    turn.first = turn.first or turn.whole
-    whole = [call for call in calls.values() if _is_json(call["function"]["arguments"])]  # servers refuse cut ones
-    return {"role": "assistant", "content": said} | ({"tool_calls": whole} if whole else {})
-
-
-def _is_json(text: str) -> bool:
     try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+        async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            if answer.status_code != 200:
+                turn.failed = f"HTTP {answer.status_code}: {(await answer.aread()).decode(errors='replace')[:200]}"
+            async for line in answer.aiter_lines():
+                if not line.startswith(("data: {", "error: {")):
+                    continue
+                event = json.loads(line.partition(": ")[2])
+                if line.startswith("error") or event.get("error"):
+                    turn.failed = str(event.get("error", event))[:200]
+                for choice in event.get("choices", []):
+                    delta = choice.get("delta") or {}
+                    text, pieces = delta.get("content") or "", delta.get("tool_calls") or ()
+                    if (text or pieces) and turn.first is None:
+                        turn.first = time.perf_counter() - start
+                    said += text
+                    _add_calls(calls, pieces)
+                _note_usage(turn, event)
+    except httpx.HTTPError as error:
+        turn.failed = f"{type(error).__name__}: {error}"
+    turn.whole = time.perf_counter() - start
+    turn.first = turn.whole if turn.first is None and not turn.failed else turn.first  # an answer without text
+    whole = [call for call in calls.values() if is_json(call["function"]["arguments"])]  # servers refuse cut ones
+    return {"role": "assistant", "content": said} | ({"tool_calls": whole} if whole else {})
 
 
 def _add_calls(calls: dict[int, dict[str, Any]], pieces: Sequence[dict[str, Any]]) -> None:
@@ -174,103 +134,108 @@ def _note_usage(turn: Turn, event: dict[str, Any]) -> None:
         turn.read, turn.drafted = timings["prompt_n"], timings.get("draft_n_accepted", 0)
 
 
-async def converse(client: httpx.AsyncClient, agent: Agent, args: argparse.Namespace, seen: Seen, began: float) -> None:
+async def converse(
+    client: httpx.AsyncClient, agent: Agent, args: argparse.Namespace, began: float
+) -> list[tuple[Turn, Messages]]:
+    """All turns of an agent, each with its prompt."""
+    turns = []
     for number in range(args.turns):
-        turn = Turn(agent.number, number, time.perf_counter() - began)
-        turn.note = agent.ask(number, args.turns)
-        tokens = await tokens_of(client, agent)
-        if tokens is not None:
-            turn.new = seen.new(tokens)
-        turn.began = time.perf_counter() - began
-        said = await ask(client, args.model, agent, turn, args.max_tokens)
-        if tokens is not None:
-            seen.add(tokens)
-        agent.messages.append(said)
-        agent.turns.append(turn)
+        turn = Turn(agent.number, number, agent.ask(number, args.turns), time.perf_counter() - began)
+        turns.append((turn, agent.messages))
+        body = {
+            "model": args.model, "messages": agent.messages, "max_tokens": args.max_tokens, "temperature": 0,
+            "stream": True, "stream_options": {"include_usage": True},
+        } | ({"tools": agent.tools} if agent.tools else {})  # fmt: skip
+        said, scripted = await ask(client, body, turn), agent.reply(number)
+        agent.messages = [*agent.messages, said if args.own_replies and not turn.failed else scripted]
         if not args.json:
-            print(f"agent {turn.agent} turn {number:2} {turn.prompt:6} tokens, {turn.read} read, {turn.new} new, "
-                  f"first {turn.first:6.2f} s, whole {turn.whole:6.2f} s, {turn.made} made, {turn.drafted} drafted "
-                  f"{turn.note}", flush=True)  # fmt: skip
+            shown = "none" if turn.first is None else f"{turn.first:.2f} s"
+            print(f"agent {turn.agent} turn {number:2} {turn.prompt:6} tokens, {turn.read} read, first {shown}, "
+                  f"whole {turn.whole:.2f} s, {turn.made} made, {turn.drafted} drafted {turn.note} {turn.failed}",
+                  flush=True)  # fmt: skip
+    return turns
 
 
-async def trace(args: argparse.Namespace) -> list[Turn]:
+async def trace(args: argparse.Namespace, client: httpx.AsyncClient) -> list[Turn]:
+    """Both agents' turns at a server, agent by agent."""
+    while (await client.get("/health")).status_code == 503:  # the model is being loaded
+        await asyncio.sleep(0.5)
+    args.model = (await client.get("/v1/models")).json()["data"][0]["id"]
+    warm = {"model": args.model, "messages": [{"role": "user", "content": "Name a colour."}], "max_tokens": 8}
+    await ask(client, warm | {"stream": True}, Turn(0, 0))
     tools = tools_of()
-    system = {"role": "system", "content": system_prompt(args.system, [] if args.tools else tools)}
-    agents = [Agent(i, random.Random(i), [system], tools if args.tools else []) for i in range(args.agents)]
-    seen = Seen()
-    async with httpx.AsyncClient(base_url=args.url.removesuffix("/v1"), timeout=3600) as client:
-        while (await client.get("/health")).status_code == 503:  # the model is being loaded
-            await asyncio.sleep(0.5)
-        args.model = (await client.get("/v1/models")).json()["data"][0]["id"]
-        began = time.perf_counter()
-        await asyncio.gather(*(converse(client, agent, args, seen, began) for agent in agents))
-    return [turn for agent in agents for turn in agent.turns]
-
-
-def plot(turns: Sequence[Turn], path: Path) -> None:
-    """A waterfall: the wait for the first token, and the tokens after it, those from drafts darker."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(10, 0.22 * len(turns) + 1.2))
-    for row, turn in enumerate(sorted(turns, key=lambda each: each.began)):
-        color = ("#2a6f97", "#b5651d")[turn.agent % 2]
-        answer, behind = turn.whole - turn.first, turn.began + turn.first
-        share = (turn.drafted or 0) / max(1, turn.made)
-        axes.barh(row, turn.first, left=turn.began, color=color)
-        axes.barh(row, answer * share, left=behind, color=color, alpha=0.6)
-        axes.barh(row, answer * (1 - share), left=behind + answer * share, color=color, alpha=0.25)
-        parts = ["" if turn.read is None else f"{turn.read:,} read", f"{turn.made} made"]
-        parts += [f"{turn.drafted} of them drafted"] if turn.drafted else []
-        parts += [turn.note] if turn.note else []
-        axes.text(turn.began + turn.whole, row, f"  {', '.join(filter(None, parts))}", va="center", fontsize=7)
-    axes.invert_yaxis()
-    title = "Turns: until the first token (dark), tokens from drafts (middle), other tokens (light)"
-    axes.set(xlabel="seconds", yticks=[], title=title)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.margins(x=0.28)
-    axes.set_xlim(left=0)
-    figure.tight_layout()
-    figure.savefig(path, dpi=140)
+    rules = {"role": "system", "content": system_prompt(args.system, [] if args.tools else tools, args.seed)}
+    agents = [
+        Agent(i, random.Random(100 * args.seed + i), [rules], tools if args.tools else []) for i in range(args.agents)
+    ]
+    began = time.perf_counter()
+    made = await asyncio.gather(*(converse(client, agent, args, began) for agent in agents))
+    asked = [each for turns in made for each in turns]
+    tokens = [await tokens_of(client, args.model, messages, agents[0].tools) for _, messages in asked]
+    turns = [turn for turn, _ in asked]
+    known = [ids for ids in tokens if ids is not None]
+    if len(known) == len(turns):
+        times = [(turn.began, turn.began + turn.whole, ids) for turn, ids in zip(turns, known, strict=True)]
+        for turn, ids, new in zip(turns, known, count_new(times), strict=True):
+            turn.new, turn.prompt = new, turn.prompt or len(ids)
+    return turns
 
 
 def summary(turns: Sequence[Turn]) -> dict[str, Any]:
     """The figures of a trace, without each agent's first turn where times to the first token are compared."""
-    later = [turn.first for turn in turns if turn.turn > 0]
+    later = sorted(turn.first for turn in turns if turn.turn > 0 and turn.first is not None and not turn.failed)
+    first = sorted(turn.first for turn in turns if turn.turn == 0 and turn.first is not None)
     known = [turn for turn in turns if turn.read is not None and turn.new is not None]
     return {
+        "turns": len(turns),
+        "failed": sum(bool(turn.failed) for turn in turns),
         "prompt_tokens": sum(turn.prompt for turn in turns),
         "read": sum(turn.read or 0 for turn in turns) if any(turn.read is not None for turn in turns) else None,
+        "read_unknown_turns": sum(turn.read is None for turn in turns),
+        "new": sum(turn.new or 0 for turn in turns) if any(turn.new is not None for turn in turns) else None,
         "read_twice": sum(max(0, (turn.read or 0) - (turn.new or 0)) for turn in known) if known else None,
         "made": sum(turn.made for turn in turns),
         "drafted": sum(turn.drafted or 0 for turn in turns) if any(t.drafted is not None for t in turns) else None,
-        "first_token_median_s": round(statistics.median(later), 3),
-        "first_token_worst_s": round(max(later), 3),
+        "begin_first_token_s": [round(seconds, 2) for seconds in first],
+        "first_token_median_s": round(statistics.median(later), 3) if later else None,
+        "first_token_p90_s": round(later[math.ceil(0.9 * len(later)) - 1], 3) if later else None,
+        "first_token_worst_s": round(later[-1], 3) if later else None,
         "wall_s": round(max(turn.began + turn.whole for turn in turns), 2),
     }
 
 
-def main() -> None:
+async def _trace_url(args: argparse.Namespace) -> list[Turn]:
+    once = httpx.Limits(max_keepalive_connections=0)  # llama-server drops idle connections without a word
+    async with httpx.AsyncClient(base_url=args.url.removesuffix("/v1"), timeout=3600, limits=once) as client:
+        return await trace(args, client)
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--agents", type=int, default=2)
-    parser.add_argument("--system", type=int, default=4000, help="words of the system prompt, of 1.5 tokens each")
+    parser.add_argument("--system", type=int, default=4000, help="words of the system prompt, of 1.2 tokens each")
     parser.add_argument("--max-tokens", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=1, help="of all texts: another one shares no long prefix")
     parser.add_argument("--tools", action="store_true", help="send the tools in the field of that name")
+    parser.add_argument("--own-replies", action="store_true", help="keep the server's answers, so that prompts differ")
+    parser.add_argument("--name", default="", help="of the server, in the picture")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
-    turns = asyncio.run(trace(args))
+    return parser.parse_args(given)
+
+
+def main() -> None:
+    args = arguments()
+    turns = asyncio.run(_trace_url(args))
     if args.plot:
-        plot(turns, args.plot)
+        plot(turns, args.plot, f"{args.name}: " if args.name else "")
     if args.json:
-        json.dump({"summary": summary(turns), "turns": [asdict(turn) for turn in turns]}, sys.stdout, indent=1)
+        json.dump({"name": args.name, "summary": summary(turns), "turns": [asdict(turn) for turn in turns]}, sys.stdout)
+        print()
     else:
-        for name, value in summary(turns).items():
-            print(f"{name:22} {value}")
+        print("\n".join(f"{name:22} {value}" for name, value in summary(turns).items()))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ Of each pair the first server decodes plainly, and the second has its engine's d
 chats, streamed: kinds of text take turns, and within each chat the servers do, in an order that rotates. Only one
 server works at a time. A ratio is plain time over the time with drafts of one request, as in
 ``benchmarks.whole_requests``, whose kinds of text these are. Tokens per second are of whole requests; *same* counts
-texts equal to the engine's plain ones.
+texts equal to the engine's plain ones. Answers that a server breaks off are named, counted and left out.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import datetime
 import json
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ class Answer:
     first: float
     text: str
     tokens: int
+    failed: str = ""
+    """Why the server broke it off."""
 
 
 @dataclass
@@ -65,13 +68,14 @@ def body(task: Task, length: int) -> dict[str, Any]:
         asked["seed"] = task.options["seed"]
     form = task.options.get("structured")
     if isinstance(form, StructuredOutput):
-        schema = {"name": "answer", "schema": form.json_schema, "strict": True}
+        found = form.json_schema
+        schema = {"name": "answer", "schema": json.loads(found) if isinstance(found, str) else found, "strict": True}
         asked["response_format"] = {"type": "json_schema", "json_schema": schema}
     return asked
 
 
 async def ask(client: httpx.AsyncClient, url: str, model: str, task: Task, length: int) -> Answer:
-    began, first, parts, tokens = time.perf_counter(), 0.0, list[str](), 0
+    began, first, parts, tokens, failed = time.perf_counter(), 0.0, list[str](), 0, ""
     asked = body(task, length) | {"model": model}
     async with client.stream("POST", f"{url}/v1/chat/completions", json=asked) as response:
         if response.status_code != 200:
@@ -80,13 +84,14 @@ async def ask(client: httpx.AsyncClient, url: str, model: str, task: Task, lengt
             if not line.startswith("data: {"):
                 continue
             said = json.loads(line.removeprefix("data: "))
+            failed = str(said["error"])[:200] if said.get("error") else failed
             tokens = (said.get("usage") or {}).get("completion_tokens", tokens)
             for choice in said.get("choices", []):
                 if text := choice["delta"].get("content"):
                     first = first or time.perf_counter() - began
                     parts.append(text)
     whole = time.perf_counter() - began
-    return Answer(whole, first or whole, "".join(parts), tokens)
+    return Answer(whole, first or whole, "".join(parts), tokens, failed)
 
 
 async def wave(client: httpx.AsyncClient, url: str, model: str, tasks: Sequence[Task], length: int) -> list[Answer]:
@@ -141,11 +146,12 @@ def report(pair: Pair) -> dict[str, Any]:
          plain.tokens, drafted.tokens, plain.text == drafted.text]
         for kind, length, slots, plain, drafted in pair.answers
     ]  # fmt: skip
-    return {"engine": pair.name, "all": _numbers(pair.answers), "rows": rows, "raw": raw}
+    failures = [answer.failed for *_, plain, drafted in pair.answers for answer in (plain, drafted) if answer.failed]
+    return {"engine": pair.name, "all": _numbers(pair.answers), "rows": rows, "raw": raw, "failures": failures}
 
 
 def _numbers(answers: Sequence[tuple[str, int, int, Answer, Answer]]) -> dict[str, Any]:
-    both = [(plain, drafted) for *_, plain, drafted in answers]
+    both = [(plain, drafted) for *_, plain, drafted in answers if not (plain.failed or drafted.failed)]
     same = [(plain, drafted) for plain, drafted in both if plain.text == drafted.text]
     decoding = [
         ((plain.whole - plain.first) / (plain.tokens - 1)) / ((drafted.whole - drafted.first) / (drafted.tokens - 1))
@@ -154,12 +160,15 @@ def _numbers(answers: Sequence[tuple[str, int, int, Answer, Answer]]) -> dict[st
     ]
     return {
         "requests": len(both),
+        "failed": len(answers) - len(both),
         "same": len(same),
         "whole": summary([plain.whole / drafted.whole for plain, drafted in both]),
         "decoding": summary(decoding),
         "first": summary([plain.first / drafted.first for plain, drafted in both]),
-        "plain_tokens_per_s": statistics.median(plain.tokens / plain.whole for plain, _ in both),
-        "drafted_tokens_per_s": statistics.median(drafted.tokens / drafted.whole for _, drafted in both),
+        "plain_tokens_per_s": statistics.median([plain.tokens / plain.whole for plain, _ in both] or [math.nan]),
+        "drafted_tokens_per_s": statistics.median(
+            [drafted.tokens / drafted.whole for _, drafted in both] or [math.nan]
+        ),
     }
 
 
@@ -175,7 +184,7 @@ def table(found: Sequence[dict[str, Any]]) -> list[str]:
             ratios = "".join(f"{' / '.join(f'{ratio:.2f}' for ratio in cell):>20}" for cell in cells)
             rates = f"{row['plain_tokens_per_s']:.0f}, {row['drafted_tokens_per_s']:.0f}"
             lines.append(f"{label:26}{ratios}{rates:>14}{row['same']:>6} of {row['requests']}")
-        lines.append("")
+        lines += [f"broken off: {why}" for why in engine["failures"]] + [""]
     return lines
 
 
