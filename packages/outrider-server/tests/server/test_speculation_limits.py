@@ -9,8 +9,9 @@ import pytest
 
 from outrider.config import SpeculationParams
 from outrider_server.http.errors import ApiError
-from outrider_server.service import PASS_TOKENS, Service
+from outrider_server.service import Service
 from outrider_server.settings import Limits, ServerSettings
+from outrider_server.speculation_limits import PASS_TOKENS
 
 
 def service(**own: Any) -> Service:

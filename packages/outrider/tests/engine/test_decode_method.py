@@ -8,7 +8,7 @@ from outrider.config import SamplingParams
 from outrider.engine.decode_method import DecodeMethod, EngineParts
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.runner import ScheduledRequest, TargetOutput
-from outrider.engine.scheduler import ScheduledTokens
+from outrider.engine.schedule import ScheduledTokens
 from outrider.errors import NumericalError
 from outrider.models.toy import TableModel
 from outrider.verify.arrays import host

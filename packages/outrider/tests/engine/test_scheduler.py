@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.engine.scheduler import Schedule, ScheduledTokens, Scheduler
+from outrider.engine.schedule import Schedule, ScheduledTokens
+from outrider.engine.scheduler import Scheduler
 
 SECONDS = 1e-6  # that a token takes
 

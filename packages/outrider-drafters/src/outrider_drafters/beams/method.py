@@ -12,7 +12,7 @@ from outrider.engine.decode_method import DecodeMethod, EngineParts
 from outrider.engine.request import Origin, Request, StepOutput
 from outrider.engine.request_state import Ranked
 from outrider.engine.runner import ScheduledRequest, TargetOutput
-from outrider.engine.scheduler import ScheduledTokens
+from outrider.engine.schedule import ScheduledTokens
 from outrider.verify.distribution import TargetRows
 from outrider.verify.draft import EMPTY
 from outrider_drafters.beams.branches import ScheduledBranches, rows_at_once

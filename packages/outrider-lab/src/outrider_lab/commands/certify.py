@@ -86,10 +86,9 @@ def certify(
     if report is not None:
         write_text(report, found.markdown())
     typer.echo(found.as_json() if as_json else "\n".join(found.lines()))
-    if not found.complete:
-        raise typer.Exit(130)
-    if not found.passed or (strict and found.notes):
-        raise typer.Exit(1)
+    code = 130 if not found.complete else int(not found.passed or (strict and bool(found.notes)))
+    if code:
+        raise typer.Exit(code)
 
 
 def _coverage(quick: bool, full: bool, max_minutes: float | None) -> Coverage:

@@ -145,22 +145,38 @@ def plan(
         found = estimate(_scenario(described, batch))
         typer.echo(json.dumps(found.as_dict(), ensure_ascii=False) if as_json else found.text())
         return
+    made, settings = _recommended(model, loading, prompts, count, params, batch=batch, verify=not no_check)
+    if write is not None:
+        write_text(write, json.dumps(settings, indent=1) + "\n")
+    facts = made.as_dict() | {"settings": settings}
+    typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else _shown(made, batch))
+    if not made.complete:
+        raise typer.Exit(130)
+
+
+def _recommended(
+    model: str,
+    loading: dict[str, Any],
+    prompts: str,
+    count: int | None,
+    params: SamplingParams,
+    *,
+    batch: int,
+    verify: bool,
+) -> tuple[SpeculationPlan, dict[str, Any]]:
+    """The plan for this machine, and the options that it recommends."""
     from outrider.utils.working import working
     from outrider_lab.data import workloads
     from outrider_lab.plan import make_plan, with_seed
 
     questions = workloads.load(prompts, count=count)
     with working("plan") as tick:
-        llm = o.load(model, **loading, draft=o.draft_to_load(model, draft_model or (), ()), prefix_reuse=False)
+        drafts = o.draft_to_load(model, loading["draft_model"] or (), ())
+        llm = o.load(model, **loading, draft=drafts, prefix_reuse=False)
         alike = sorted(questions, key=lambda question: question.category)
         ids = workloads.token_ids(llm.tokenizer, alike)
-        made = make_plan(llm, ids, with_seed(params), batch=batch, verify=not no_check, tick=tick, expect=tick.expect)
-    if write is not None:
-        write_text(write, json.dumps(made.settings(llm.config), indent=1) + "\n")
-    facts = made.as_dict() | {"settings": made.settings(llm.config)}
-    typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else _shown(made, batch))
-    if not made.complete:
-        raise typer.Exit(130)
+        made = make_plan(llm, ids, with_seed(params), batch=batch, verify=verify, tick=tick, expect=tick.expect)
+    return made, made.settings(llm.config)
 
 
 def _estimated(described: EstimateOptions) -> Machine:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outrider.engine.scheduler import Schedule, Scheduler
+from outrider.engine.schedule import Schedule
+from outrider.engine.scheduler import Scheduler
 from outrider_lab.cost import LatencyCurve
 from outrider_lab.fleet_planning.costs.draft_model import SimulatedDraft
 from outrider_lab.fleet_planning.costs.machine import Machine

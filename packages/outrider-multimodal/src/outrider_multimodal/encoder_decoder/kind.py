@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
-from outrider.errors import IncompatibleDraftError
+from outrider.errors import IncompatibleDraftError, InvalidRequestError
 from outrider.models.base import Model
 from outrider.models.inputs import EncodingModel
 from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
@@ -35,6 +35,29 @@ class DecoderOfEncoder(EncodingModel, Protocol):
 def is_encoder_decoder(model: object) -> TypeGuard[DecoderOfEncoder]:
     """Whether a model has an encoder."""
     return isinstance(getattr(model, "config", None), EncoderDecoderConfig)
+
+
+def check_input(config: EncoderDecoderConfig, given: EncoderInput) -> None:
+    """Raises ``InvalidRequestError`` for an input that the encoder cannot take."""
+    c, values = config, np.asarray(given.values)
+    if given.is_text == c.hears:
+        kinds = ("a text", "a spectrogram")
+        raise InvalidRequestError(f"{c.family} takes {kinds[c.hears]}, not {kinds[not c.hears]}", param="prompt")
+    if c.hears:
+        if tuple(values.shape) != (c.mel_bins, 2 * c.max_source_len):
+            raise InvalidRequestError(
+                f"a spectrogram of {list(values.shape)}: {c.family} takes [{c.mel_bins}, {2 * c.max_source_len}]"
+            )
+    elif not 0 < len(values) <= c.max_source_len:
+        raise InvalidRequestError(
+            f"the text has {len(values)} tokens, but the encoder takes 1 to {c.max_source_len}: shorten it",
+            param="prompt",
+        )
+    elif not 0 <= int(values.min()) <= int(values.max()) < c.vocab_size:
+        raise InvalidRequestError(
+            f"the text names token {int(values.max())}, but the vocabulary ends at {c.vocab_size - 1}",
+            param="prompt",
+        )
 
 
 _REPEATS, _SECONDS = 3, 0.5  # runs, the fastest of which counts; seconds until the last may start

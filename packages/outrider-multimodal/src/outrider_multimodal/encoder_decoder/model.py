@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.cache import CacheSpec, KVCache, make_cache
-from outrider.errors import ConfigError, InvalidRequestError
+from outrider.errors import ConfigError
 from outrider.models.base import Model
 from outrider.models.batch import ForwardBatch, ForwardOutput, Span
 from outrider.models.inputs import EncodedPrompt
@@ -28,7 +28,7 @@ from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
 from outrider_multimodal.encoder_decoder.cross import CrossKeys, NativeCrossKeys, TorchCrossKeys
 from outrider_multimodal.encoder_decoder.encoder import Encoder
 from outrider_multimodal.encoder_decoder.inputs import EncoderInput
-from outrider_multimodal.encoder_decoder.kind import CALIBRATION_SOURCE, match_encoder, time_encoder
+from outrider_multimodal.encoder_decoder.kind import CALIBRATION_SOURCE, check_input, match_encoder, time_encoder
 from outrider_multimodal.encoder_decoder.own import OwnAttention, native_attention, torch_attention
 from outrider_multimodal.encoder_decoder.relative import RelativeBias
 from outrider_multimodal.encoder_decoder.weights import Layer, Linear, Parts, mlp
@@ -119,25 +119,7 @@ class EncoderDecoderModel:
 
     def check_input(self, given: EncoderInput) -> None:
         """Raises ``InvalidRequestError`` for an input that the encoder cannot take."""
-        c, values = self.config, np.asarray(given.values)
-        if given.is_text == c.hears:
-            kinds = ("a text", "a spectrogram")
-            raise InvalidRequestError(f"{c.family} takes {kinds[c.hears]}, not {kinds[not c.hears]}", param="prompt")
-        if c.hears:
-            if tuple(values.shape) != (c.mel_bins, 2 * c.max_source_len):
-                raise InvalidRequestError(
-                    f"a spectrogram of {list(values.shape)}: {c.family} takes [{c.mel_bins}, {2 * c.max_source_len}]"
-                )
-        elif not 0 < len(values) <= c.max_source_len:
-            raise InvalidRequestError(
-                f"the text has {len(values)} tokens, but the encoder takes 1 to {c.max_source_len}: shorten it",
-                param="prompt",
-            )
-        elif not 0 <= int(values.min()) <= int(values.max()) < c.vocab_size:
-            raise InvalidRequestError(
-                f"the text names token {int(values.max())}, but the vocabulary ends at {c.vocab_size - 1}",
-                param="prompt",
-            )
+        check_input(self.config, given)
 
     @torch.inference_mode()
     def encode(self, given: EncoderInput) -> CrossKeys:

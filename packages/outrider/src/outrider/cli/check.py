@@ -22,7 +22,7 @@ from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import num_layer_weights
 from outrider.models.native_llama import require_dimensions
 from outrider.models.native_names import matrix_names, router_names
-from outrider.models.native_weights import Packer
+from outrider.models.native_packer import Packer
 from outrider.native.context import NativeContext
 from outrider.native.library import library
 from outrider.native.measure import measure_rates

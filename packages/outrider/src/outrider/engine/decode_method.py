@@ -12,7 +12,7 @@ from outrider.engine.engine_stats import EngineStats
 from outrider.engine.memory import CacheMemory
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.runner import ScheduledRequest, TargetOutput
-from outrider.engine.scheduler import ScheduledTokens
+from outrider.engine.schedule import ScheduledTokens
 from outrider.models.config import ModelConfig
 
 

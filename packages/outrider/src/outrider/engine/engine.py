@@ -24,7 +24,8 @@ from outrider.engine.request import Request, StepOutput
 from outrider.engine.request_checks import check_request
 from outrider.engine.runner import ScheduledRequest, TargetOutput, run_target
 from outrider.engine.sampling import Sampling
-from outrider.engine.scheduler import ScheduledTokens, Scheduler
+from outrider.engine.schedule import ScheduledTokens
+from outrider.engine.scheduler import Scheduler
 from outrider.errors import GrammarError, NumericalError, OutriderError
 from outrider.models.base import Model
 from outrider.models.inputs import has_encoder

@@ -9,7 +9,7 @@ from outrider.drafters.api import Outcome
 from outrider.engine.decode_method import DecodeMethod, EngineParts
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.runner import ScheduledRequest, TargetOutput
-from outrider.engine.scheduler import ScheduledTokens
+from outrider.engine.schedule import ScheduledTokens
 from outrider.verify.distribution import TargetRows
 from outrider.verify.draft import Verdict
 

@@ -18,7 +18,9 @@ from outrider.models.adapters import row_adapters
 from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.models.config import ModelConfig
 from outrider.models.native_gemma4 import LayerRows, model_fields
+from outrider.models.native_layers import NativeLayers
 from outrider.models.native_names import matrix_names, router_names
+from outrider.models.native_packer import Packer, Stored
 from outrider.models.native_passes import (
     CacheView,
     address,
@@ -30,7 +32,6 @@ from outrider.models.native_passes import (
     span_structs,
 )  # fmt: skip
 from outrider.models.native_struct import struct_fields
-from outrider.models.native_weights import NativeLayers, Packer, Stored
 from outrider.models.shard import Shard
 from outrider.native.context import current_context
 from outrider.native.identity import PackedPlace
@@ -53,6 +54,13 @@ def require_dimensions(config: ModelConfig) -> None:
             )
     elif config.widest_head > 512 or config.head_dim % 2 or config.widest_head % 2:
         raise ConfigError(f"head_dim={config.widest_head} is not supported on CPUs: use a model with at most 512, even")
+
+
+def require_shards(config: ModelConfig) -> None:
+    """Raise ``ConfigError`` for a model that cannot be split over processes."""
+    shared = config.experts is not None and config.experts.shared_size
+    if any((config.gated_attention, config.recurrent, config.latent, config.gemma4, shared)):
+        raise ConfigError(f"{config.family} cannot be split over processes: use tensor_parallel_size=1")
 
 
 class NativeLlamaModel:
@@ -90,9 +98,8 @@ class NativeLlamaModel:
             ConfigError: the model has dimensions that the library does not support.
         """
         require_dimensions(config)
-        shared = config.experts is not None and config.experts.shared_size
-        if shard is not None and any((config.gated_attention, config.recurrent, config.latent, config.gemma4, shared)):
-            raise ConfigError(f"{config.family} cannot be split over processes: use tensor_parallel_size=1")
+        if shard is not None:
+            require_shards(config)
         self.config, self.target = config, target
         self.draft_head: Stored = {name: weight for name, weight in weights.items() if name.startswith("mtp.")}
         """The tensors of the draft head in the model's files; empty: it has none."""
@@ -105,8 +112,7 @@ class NativeLlamaModel:
         self._share = share = None if shard is None else shard.of(config)
         self._followers = None if shard is None else shard.followers
         self._leads = shard is None or shard.rank == 0
-        self._place = place
-        self._parts = Packer(weights, target, share, place)
+        self._parts, self._place = Packer(weights, target, share, place), place
         head = "model.embed_tokens" if config.tie_embeddings else "lm_head"
         self._pack(head)
         self.head = self._parts.whole_matrix(head) if self._leads else self._parts.matrix(head)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from outrider.errors import ConfigError
 from outrider.models.base import HeadTarget
 from outrider.models.config import ModelConfig
-from outrider.models.native_weights import Stored
+from outrider.models.native_packer import Stored
 from outrider.verify.shapes import Acceptance
 from outrider.weights.files.layout import expected_shapes
 

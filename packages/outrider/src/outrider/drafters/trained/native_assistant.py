@@ -11,11 +11,12 @@ from outrider.cache import KVCache
 from outrider.drafters.trained.assistant_files import POST, PRE, AssistantHead
 from outrider.drafters.trained.heads import head_format
 from outrider.models.batch import Span
+from outrider.models.native_layers import NativeLayers
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.models.native_names import matrix_names
+from outrider.models.native_packer import Packer
 from outrider.models.native_passes import CacheView, address, check_status, int64s, span_structs
 from outrider.models.native_struct import struct_fields
-from outrider.models.native_weights import NativeLayers, Packer
 from outrider.native.library import native_library
 from outrider.native.model_structs import BatchStruct, LayerStruct, ModelStruct
 from outrider.native.plans import Target

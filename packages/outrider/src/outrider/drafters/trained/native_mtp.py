@@ -14,10 +14,11 @@ from outrider.drafters.trained.mtp_vocabulary import Scored, lower_rows
 from outrider.drafters.trained.native_chain import NativeChain
 from outrider.drafters.trained.native_head import NativeHead
 from outrider.models.batch import Span
+from outrider.models.native_layers import NativeLayers
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.models.native_names import matrix_names, router_names
+from outrider.models.native_packer import Packer
 from outrider.models.native_struct import struct_fields
-from outrider.models.native_weights import NativeLayers, Packer
 from outrider.native.model_structs import LayerStruct, ModelStruct
 from outrider.native.plans import Target
 from outrider.native.weights import NativeWeight
