@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
-
-from outrider.cache.pool import Pool
+from outrider.cache.beside import BesideRows
 from outrider.cache.protocol import KVCache
 from outrider.cache.states import RecurrentStates
 
@@ -46,7 +44,7 @@ class History:
         self.states = {row: s for row, s in self.states.items() if length - self.reach <= row < length}
 
 
-class TextCache:
+class TextCache(BesideRows):
     """Rows of keys and values, their tokens, and states. With states, prefixes are not shared between texts."""
 
     states: RecurrentStates | None = None
@@ -54,68 +52,26 @@ class TextCache:
 
     def __init__(self, rows: KVCache, *, recurrent: bool, reach: int) -> None:
         """``reach``: as in ``History``."""
-        self.rows, self.recurrent, self._reach = rows, recurrent, reach
+        super().__init__(rows)
+        self.recurrent, self._reach = recurrent, reach
         self.histories: dict[int, History] = {}
-
-    @property
-    def max_seq_len(self) -> int:
-        return self.rows.max_seq_len
-
-    @property
-    def prefix_reuse(self) -> bool:
-        return self.rows.prefix_reuse
-
-    @property
-    def pool(self) -> Pool:
-        return self.rows.pool
-
-    @property
-    def attachments(self) -> dict[int, object]:
-        return self.rows.attachments
-
-    def forget_prefixes(self) -> None:
-        self.rows.forget_prefixes()
-
-    def held_digests(self) -> list[bytes]:
-        return self.rows.held_digests()
 
     def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
         slot = self.rows.allocate(() if self.recurrent else tokens, salt)
         self.histories[slot] = History(self._reach, list(tokens[: self.rows.length(slot)]))
         return slot
 
-    def can_allocate(self) -> bool:
-        return self.rows.can_allocate()
-
-    def can_extend(self, slot: int, count: int) -> bool:
-        return self.rows.can_extend(slot, count)
-
     def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
         if not self.recurrent:
-            self.rows.publish_prefix(slot, tokens, salt)
+            super().publish_prefix(slot, tokens, salt)
 
     def free(self, slot: int) -> None:
         self.rows.free(slot)
         del self.histories[slot]
 
     def zero(self, slot: int) -> None:
-        self.rows.zero(slot)
+        super().zero(slot)
         self.histories[slot] = History(self._reach)
-
-    def length(self, slot: int) -> int:
-        return self.rows.length(slot)
-
-    def extend(self, slot: int, count: int) -> None:
-        self.rows.extend(slot, count)
-
-    def write(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
-        self.rows.write(layer, slot, start, k, v)
-
-    def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:
-        return self.rows.read(layer, slot, rows)
-
-    def table(self, slot: int, rows: int) -> list[int]:
-        return self.rows.table(slot, rows)
 
     def truncate_to(self, slot: int, length: int) -> None:
         self.rows.truncate_to(slot, length)
@@ -138,11 +94,8 @@ class TextCache:
         history.states = {row: state for row, state in history.states.items() if row < base} | moved
         history.cut(base + len(path))
 
-    def free_tokens(self) -> int:
-        return self.rows.free_tokens()
-
     def check(self) -> None:
-        self.rows.check()
+        super().check()
         for slot, history in self.histories.items():
             if len(history.tokens) > self.rows.length(slot):
                 raise AssertionError(f"slot {slot} has {len(history.tokens)} states for {self.rows.length(slot)} rows")

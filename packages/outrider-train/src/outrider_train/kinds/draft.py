@@ -76,15 +76,12 @@ class DraftTask:
     """A draft model against the target's distributions, or the documents' tokens (``rule`` "ce")."""
 
     module: nn.Module
+    vocabulary: Tensor | None = None
 
     def __init__(self, model: Llama, rule: str, tokenizer: Path | None, *, depth: int = 5) -> None:
         self.module = self.model = model
         self.rule, self._tokenizer = rule, tokenizer
         self.depth, self.max_shift = depth, depth - 1
-
-    @property
-    def vocabulary(self) -> Tensor | None:
-        return None
 
     def head(self) -> Tensor:
         return self.model.head
@@ -114,6 +111,7 @@ class Medusa2Task:
     """
 
     rule = "kl"
+    vocabulary: Tensor | None = None
 
     def __init__(
         self,
@@ -132,10 +130,6 @@ class Medusa2Task:
         self.module: nn.Module = nn.ModuleDict({"heads": heads, "target": draft})
         self.depth, self.max_shift = config.heads + 1, config.heads
         self.weights = [1.0, *(share * decay ** (k + 1) for k in range(config.heads))]
-
-    @property
-    def vocabulary(self) -> Tensor | None:
-        return None
 
     def head(self) -> Tensor:
         return self.target.head

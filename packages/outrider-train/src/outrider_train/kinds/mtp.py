@@ -39,6 +39,7 @@ class MtpTask:
     """The head against the target's distributions."""
 
     module: nn.Module
+    vocabulary: Tensor | None = None
 
     def __init__(self, module: MtpLayer, about: MtpFile, target: Llama, options: HeadOptions) -> None:
         """``options``: steps, depth, decay and loss."""
@@ -46,10 +47,6 @@ class MtpTask:
         self.about, self.target = about, target
         self.steps, self.decay, self.rule = options.ttt_steps or _STEPS, options.decay, options.loss
         self.depth = self.max_shift = max(self.steps, options.depth)
-
-    @property
-    def vocabulary(self) -> Tensor | None:
-        return None
 
     def head(self) -> Tensor:
         return self.target.head

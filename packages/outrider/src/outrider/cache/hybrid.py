@@ -4,40 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
 
+from outrider.cache.beside import BesideRows
 from outrider.cache.checkpoints import BOUNDARY, Checkpoint, Checkpoints
-from outrider.cache.pool import Pool
 from outrider.cache.protocol import KVCache
 from outrider.cache.rows import row_numbers
 from outrider.cache.states import RecurrentStates
 
 
-class HybridCache:
-    """Rows of the attention layers, and states of the recurrent ones, slot by slot."""
+class HybridCache(BesideRows):
+    """Rows of the attention layers, and states of the recurrent ones, slot by slot.
+
+    States need no ``zero``: a pass clears the state of a sequence without rows.
+    """
 
     def __init__(self, rows: KVCache, states: RecurrentStates, checkpoints: Checkpoints, block: int) -> None:
         """``block``: rows that ``rows`` shares together."""
-        self.rows, self.states, self.checkpoints, self._block = rows, states, checkpoints, block
+        super().__init__(rows)
+        self.states, self.checkpoints, self._block = states, checkpoints, block
         self._slots: set[int] = set()
         self._branches: dict[int, list[int]] = {}  # by slot
         self._next_branch = -1
-
-    @property
-    def max_seq_len(self) -> int:
-        return self.rows.max_seq_len
-
-    @property
-    def prefix_reuse(self) -> bool:
-        return self.rows.prefix_reuse
-
-    @property
-    def pool(self) -> Pool:
-        return self.rows.pool
-
-    @property
-    def attachments(self) -> dict[int, object]:
-        return self.rows.attachments
 
     def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
         """As ``KVCache.allocate``; the prefix ends where a copy of the state exists."""
@@ -87,14 +74,8 @@ class HybridCache:
         """The branches of a slot, all below 0."""
         return self._branches.get(slot, ())
 
-    def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
-        self.rows.publish_prefix(slot, tokens, salt)
-
-    def held_digests(self) -> list[bytes]:
-        return self.rows.held_digests()
-
     def forget_prefixes(self) -> None:
-        self.rows.forget_prefixes()
+        super().forget_prefixes()
         self.checkpoints.forget()
 
     def free(self, slot: int) -> None:
@@ -102,31 +83,6 @@ class HybridCache:
         for held in (slot, *self._branches.pop(slot, ())):
             self.states.close(held)
         self._slots.remove(slot)
-
-    def zero(self, slot: int) -> None:
-        """As ``KVCache.zero``. States need no zeros: a pass clears the state of a sequence without rows."""
-        self.rows.zero(slot)
-
-    def can_allocate(self) -> bool:
-        return self.rows.can_allocate()
-
-    def can_extend(self, slot: int, count: int) -> bool:
-        return self.rows.can_extend(slot, count)
-
-    def length(self, slot: int) -> int:
-        return self.rows.length(slot)
-
-    def extend(self, slot: int, count: int) -> None:
-        self.rows.extend(slot, count)
-
-    def write(self, layer: int, slot: int, start: int, k: Any, v: Any) -> None:
-        self.rows.write(layer, slot, start, k, v)
-
-    def read(self, layer: int, slot: int, rows: int) -> tuple[Any, Any]:
-        return self.rows.read(layer, slot, rows)
-
-    def table(self, slot: int, rows: int) -> list[int]:
-        return self.rows.table(slot, rows)
 
     def truncate_to(self, slot: int, length: int) -> None:
         """As ``KVCache.truncate_to``. Raises ValueError if the state holds more rows, unless ``length`` is 0."""
@@ -139,11 +95,8 @@ class HybridCache:
             self.states.keep_path(slot, base, path)
         self.rows.keep_path(slot, base, path)
 
-    def free_tokens(self) -> int:
-        return self.rows.free_tokens()
-
     def check(self) -> None:
-        self.rows.check()
+        super().check()
         self.checkpoints.check()
         self.states.check_places([*self._slots, *chain.from_iterable(self._branches.values())])
         for slot in self._slots - set(self._branches):  # branches hold rows that the slot's own state does not
