@@ -7,13 +7,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from outrider.adapters import Adapters
+from outrider.config import EngineConfig
 from outrider.config.adapters import parse_lora_modules
 from outrider.drafters.trained.mtp_head import mtp_head
 from outrider.engine.loop import EngineLoop
 from outrider.errors import EngineDeadError
 from outrider.extensions import extension
 from outrider.input_processor import InputProcessor
-from outrider.loading import LoadedEngine
+from outrider.loading import LoadedEngine, LoadedModels
 from outrider.models.inputs import has_encoder
 from outrider.reloading import NewWeights, Running, Weights, ending, load_new, renewed_heads
 from outrider.sessions import SessionStore
@@ -43,17 +44,12 @@ class BaseLLM:
 
     def __init__(self, loaded: LoadedEngine) -> None:
         """Raises the errors of ``Adapters.load`` for adapters that the configuration names."""
-        self.config = loaded.config
-        self.speculation = loaded.config.speculation
-        self.tokenizer = loaded.tokenizer
-        self.model = loaded.model
-        self.draft_models = loaded.draft_models
-        self.memory_plan = loaded.memory_plan
-        self.drafters = loaded.drafters
-        self.engine = loaded.engine
-        self.eos_token_ids = loaded.eos_token_ids
-        self._input_processor = _input_processor(loaded)
-        self._folder = loaded.folder
+        models = loaded.models
+        self.config, self.speculation = loaded.config, loaded.config.speculation
+        self.tokenizer, self.eos_token_ids = models.tokenizer, models.eos_token_ids
+        self.model, self.draft_models = models.target, models.drafts
+        self.memory_plan, self.drafters, self.engine = loaded.memory_plan, loaded.drafters, loaded.engine
+        self._input_processor, self._folder = _input_processor(loaded.config, models), models.folder
         self._loop = EngineLoop(self.engine)
 
     def __repr__(self) -> str:
@@ -161,12 +157,12 @@ class BaseLLM:
         return self._input_processor.grammars
 
 
-def _input_processor(loaded: LoadedEngine) -> InputProcessor:
-    """What makes requests for the engine, with the adapters that its configuration names loaded."""
-    model, config = loaded.model, loaded.config
-    adapters = Adapters(model, enabled=config.enable_lora)
+def _input_processor(config: EngineConfig, models: LoadedModels) -> InputProcessor:
+    """What makes requests for the models, with the adapters that ``config`` names loaded."""
+    target = models.target
+    adapters = Adapters(target, enabled=config.enable_lora)
     adapters.load(parse_lora_modules(config.lora_modules))
-    split_prompt = model.split_prompt if has_encoder(model) else None
+    split_prompt = target.split_prompt if has_encoder(target) else None
     return InputProcessor(
-        loaded.tokenizer, loaded.eos_token_ids, config.speculation, adapters, split_prompt, loaded.vision
+        models.tokenizer, models.eos_token_ids, config.speculation, adapters, split_prompt, models.vision
     )

@@ -20,11 +20,10 @@ from outrider.extensions import missing_extension
 from outrider.loading.drafts import load_draft
 from outrider.loading.memory import divide_memory
 from outrider.loading.models import LoadedModels, load_models
-from outrider.models.base import LoadedModel, Model
+from outrider.models.base import Model
 from outrider.native.context import own_context
 from outrider.native.processor import set_num_threads
 from outrider.sessions import open_sessions
-from outrider.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +31,10 @@ class LoadedEngine:
     """A loaded model with its draft sources. In ``config``, ``draft="auto"`` is resolved to sources."""
 
     config: EngineConfig
-    folder: Path
-    tokenizer: Tokenizer
-    model: LoadedModel
-    draft_models: tuple[LoadedModel, ...]
+    models: LoadedModels
     memory_plan: MemoryPlan
-    eos_token_ids: tuple[int, ...]
     drafters: DrafterRegistry
     engine: Engine
-    vision: Any  # the ``Vision`` that reads images, or a str: the reason why images are not supported
 
 
 def load(
@@ -82,18 +76,7 @@ def _load(config: EngineConfig, progress: bool, step_cost: Callable[[Model], Ste
     )
     if default.draft != "none" and config.speculation.spec_length == "auto":
         engine.calibrate(config.speculation.combination.names)
-    return LoadedEngine(
-        config=config,
-        folder=models.folder,
-        tokenizer=models.tokenizer,
-        model=models.target,
-        draft_models=models.drafts,
-        memory_plan=plan,
-        eos_token_ids=models.eos_token_ids,
-        drafters=drafters,
-        engine=engine,
-        vision=models.vision,
-    )
+    return LoadedEngine(config, models, plan, drafters, engine)
 
 
 def _make_drafters(
