@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 
 import numpy as np
@@ -10,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.drafters.datastore import MAX_MATCH
-from outrider.drafters.text.responses import TOKEN_BYTES
-from outrider.drafters.text.suffix import FREE_NODES, OWN, SHARED, SuffixDrafter, continuations, predict
-from outrider.drafters.text.suffix_index import SuffixIndex
+from outrider.drafters.text.occurrences import TYPE, occurrences
+from outrider.drafters.text.responses import Responses
+from outrider.drafters.text.suffix import SuffixDrafter
+from outrider.drafters.text.suffix_tree import FREE_NODES, OWN, SHARED, continuations, predict
 from outrider.engine.request import Request
 from outrider.utils.partitioned_store import DOMAIN_BYTES
 from outrider.verify.draft import EMPTY, Draft
@@ -95,10 +97,9 @@ def test_any_text(tokens: list[int], budget: int) -> None:
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=60))
 def test_shares_are_probabilities(tokens: list[int]) -> None:
-    index = SuffixIndex()
-    index.extend(0, tokens, 0, len(tokens))
-    found = index.find(tokens[-MAX_MATCH:], 16)
-    options = predict([*continuations(found, OWN), *continuations(found, SHARED)], (), tokens)
+    own = array(TYPE, tokens)
+    found = occurrences(own, own[-MAX_MATCH:], 16)
+    options = predict([*continuations(own, found, OWN), *continuations(own, found, SHARED)], (), own)
     assert bool(options) == bool(found)
     assert all(option.share > 0 for option in options.values())
     assert sum(option.share for option in options.values()) < 1
@@ -145,12 +146,20 @@ def test_a_text_of_its_own_is_believed_more_than_another_s() -> None:
     assert draft.tokens == (3,)
 
 
+def size_of(*responses: list[int]) -> int:
+    """Bytes of a domain that holds these responses."""
+    held = Responses()
+    for i, response in enumerate(responses):
+        held.add(str(i), response)
+    return held.size + DOMAIN_BYTES
+
+
 def test_keeps_no_more_responses_than_it_may() -> None:
-    capacity = 12 * TOKEN_BYTES + DOMAIN_BYTES
+    capacity = size_of(*[[1, 2, 3, 4]] * 3)
     drafter = SuffixDrafter(100, capacity=capacity)
     for i in range(9):
         serve(drafter, request([50], id=str(i)), [i, i + 20, i + 40, i + 60])
-    serve(drafter, request([50], id="long"), [*range(13)])  # would push out all others, and itself
+    serve(drafter, request([50], id="long"), [*range(1000)])  # would push out all others, and itself
     held = drafter.responses.open("").store
     assert (len(held), held.tokens, drafter.responses.size) == (3, 12, capacity)
     nothing = SuffixDrafter(100, capacity=0)
@@ -159,7 +168,7 @@ def test_keeps_no_more_responses_than_it_may() -> None:
 
 
 def test_a_domain_that_is_forgotten_goes_on_drafting_from_its_own_text() -> None:
-    drafter = SuffixDrafter(100, capacity=4 * TOKEN_BYTES + DOMAIN_BYTES)
+    drafter = SuffixDrafter(100, capacity=size_of([1, 2, 3, 4]))
     serve(drafter, request([50], id="1"), [1, 2, 3, 4])
     mine, other = request([7, 8, 9, 7, 1, 2], id="2"), request([50], id="3")
     other.cache_salt = other.tenant = "other"

@@ -70,7 +70,8 @@ class Datastore:
         self._tokens, self._order, self.origin = tokens, order, origin
         self._text, self._places = tokens.data, order.data  # memoryviews, whose items are Python integers
         self._back = -np.arange(1, MAX_MATCH + 1)
-        self._addresses = len(order), order.ctypes.data, len(tokens), tokens.ctypes.data
+        self.addresses = len(order), order.ctypes.data, len(tokens), tokens.ctypes.data
+        """Numbers and addresses of ``order`` and ``tokens``, for the native library."""
         self._library = library()
 
     def __len__(self) -> int:
@@ -84,7 +85,7 @@ class Datastore:
             end, out = array("i", tail), array("i", bytes(8 * limit))
             at, _ = out.buffer_info()
             count = self._library.outrider_suffix_array_search(
-                *self._addresses, len(tail), end.buffer_info()[0], limit, at, at + 4 * limit
+                *self.addresses, len(tail), end.buffer_info()[0], limit, at, at + 4 * limit
             )
             return [Occurrence(0, self._text, out[i], out[limit + i]) for i in range(count)]
         wanted = list(tail)[::-1]

@@ -31,7 +31,7 @@ from outrider.utils.user_cache import cache_root, locked
 
 logger = logging.getLogger(__name__)
 
-ABI = 25
+ABI = 26
 """The OUTRIDER_ABI of native.h that the ctypes structures match."""
 
 SWITCH = "OUTRIDER_COMPILE"

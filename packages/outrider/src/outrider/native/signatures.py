@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from typing import Any
 
 _TYPES = {
@@ -30,6 +31,9 @@ _SIGNATURES = {  # arguments, then the result
     "outrider_rotations": ("nnpp", "i"),
     "outrider_shared_gather": ("pppni", "i"),
     "outrider_suffix_array_search": ("npnpnpnpp", "n"),
+    "outrider_occurrences": ("npnpnpp", "n"),
+    "outrider_copied": ("npnnp", "n"),
+    "outrider_suffix_draft": ("ppppp", "n"),
     "outrider_linear": ("ppnpp", "i"),
     "outrider_norm": ("pnnpppfp", "i"),
     "outrider_forward": ("pppp", "i"),
@@ -58,3 +62,14 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
             continue
         function.argtypes, function.restype = [_TYPES[kind] for kind in arguments], _TYPES[result]
     return library
+
+
+@cache
+def quick(library: ctypes.CDLL, name: str) -> Any:
+    """A function that takes microseconds, called without letting other threads have the interpreter meanwhile.
+
+    A thread that gives it up may wait for milliseconds until it gets it back.
+    """
+    arguments, result = _SIGNATURES[name]
+    prototype = ctypes.PYFUNCTYPE(_TYPES[result], *[_TYPES[kind] for kind in arguments])
+    return prototype((name, library))

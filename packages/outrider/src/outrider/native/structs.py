@@ -1,10 +1,10 @@
-"""Structs of ``native.h`` and ``pack.h`` that describe one matrix or constant keys, field by field."""
+"""Structs of ``native.h`` and ``pack.h`` that describe one matrix, constant keys or texts, field by field."""
 
 from __future__ import annotations
 
 import ctypes
 
-__all__ = ["FixedKeysStruct", "SourceStruct", "WeightStruct"]
+__all__ = ["CopyStruct", "FixedKeysStruct", "RetrievalStruct", "SourceStruct", "WeightStruct"]
 
 
 class WeightStruct(ctypes.Structure):
@@ -46,4 +46,26 @@ class FixedKeysStruct(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("type", "heads", "head_dim", "length")),
         *((name, ctypes.c_void_p) for name in ("keys", "values")),
+    )
+
+
+class CopyStruct(ctypes.Structure):
+    """``outrider_copy``: a place that a text is being copied from."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("table", "edited", "match", "reserved")),
+        ("end", ctypes.c_int64),
+    )
+
+
+class RetrievalStruct(ctypes.Structure):
+    """``outrider_retrieval``: what the tokens to come may be copied from."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("text", "answers", "stored", "order", "edits", "copies")),
+        *((name, ctypes.c_int64) for name in ("tokens", "answered", "stored_tokens", "places", "edited_tokens")),
+        *((name, ctypes.c_void_p) for name in ("weights", "kinds")),
+        *((name, ctypes.c_int32) for name in ("num_copies", "num_weights", "tables", "own_limit", "other_limit")),
+        *((name, ctypes.c_int32) for name in ("nodes", "depth", "branching", "free_nodes", "reserved")),
+        *((name, ctypes.c_double) for name in ("least", "least_ever")),
     )

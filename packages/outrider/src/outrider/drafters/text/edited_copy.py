@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outrider.drafters.datastore import MAX_MATCH, Occurrence
-from outrider.drafters.text.suffix_index import LENGTHS, SuffixIndex
+from outrider.drafters.datastore import MAX_MATCH
+from outrider.drafters.text.occurrences import Tokens, copied
 
 ESTABLISHED = MAX_MATCH  # equal tokens that make an output a copy; quotations of 8 hardly ever go on after a change
 FIRM = 3  # equal tokens after a change that end it
@@ -23,7 +23,6 @@ WINDOW = 256  # tokens that it may leave out at all
 FRESH = 3  # changed tokens after which a replacement is hardly ever over
 LOST = 12  # changed tokens after which nothing is guessed
 LONGEST = 12  # tokens of a change that is remembered
-_PLACES = 16  # that may establish a copy
 _OCCURRENCES = 8  # of a token, compared after a change
 _REPLACED = (1, 0, 3, 2)  # tokens of the prompt that a change replaces, the likeliest first
 
@@ -60,17 +59,22 @@ class EditedCopy:
         self._anchor = 0  # index in the prompt of the token expected there
         self._changes: dict[int, Change] = {}  # by the first token that they replace, or precede
 
-    def follow(self, index: SuffixIndex) -> None:
-        """Take new tokens into account, and index the places before them as text 0."""
-        tokens = self._tokens
-        index.extend(0, tokens, self._seen, self._stop)
-        for i in range(max(self._seen, self._stop), len(tokens)):
-            index.extend(0, tokens, i, i + 1)
+    def follow(self, own: Tokens) -> None:
+        """Take new tokens into account; ``own``: all of the request's."""
+        i = max(self._seen, self._stop)
+        while i < len(own):
+            last = len(own)
             if self._at >= 0:
                 self._step(i)
-            if self._at < 0 or self._began >= 0:
-                self._establish(index.find(tokens[max(0, i + 1 - MAX_MATCH) : i + 1], _PLACES, LENGTHS[:1]))
-        self._seen = len(tokens)
+                last = i + 1 if self._at < 0 or self._began >= 0 else i
+            found = copied(own, i, last, self._stop) if last > i else None
+            if found is not None:
+                i, place = found
+                self._establish(place)
+            elif self._at < 0:
+                break
+            i += 1
+        self._seen = len(own)
 
     def expected(self, count: int) -> list[Expected]:
         """The texts that may go on, of at least ``count`` tokens where the prompt has as many.
@@ -90,11 +94,10 @@ class EditedCopy:
         edited = self._edited(at, count)
         return [*found, Expected(edited, 0, self._match, True)] if edited != tokens[at : at + count] else found
 
-    def _establish(self, found: Sequence[Occurrence]) -> None:
+    def _establish(self, place: int) -> None:
         """Begin to copy, or go on elsewhere, where the output's end agrees for long."""
-        for _, _, place, match in found:
-            if match >= ESTABLISHED and match > self._match and place < self._stop:
-                self._at, self._match, self._began = place, match, -1
+        if self._match < ESTABLISHED:
+            self._at, self._match, self._began = place, ESTABLISHED, -1
 
     def _step(self, i: int) -> None:
         tokens = self._tokens

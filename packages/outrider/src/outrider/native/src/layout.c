@@ -114,6 +114,18 @@ static const place places[] = {
     FIELD(outrider_source, scale_bytes), FIELD(outrider_source, transposed), FIELD(outrider_source, reserved),
     WHOLE(outrider_sampling), FIELD(outrider_sampling, top_k), FIELD(outrider_sampling, top_p),
     FIELD(outrider_sampling, temperature), FIELD(outrider_sampling, least),
+    WHOLE(outrider_copy), FIELD(outrider_copy, table), FIELD(outrider_copy, edited), FIELD(outrider_copy, match),
+    FIELD(outrider_copy, reserved), FIELD(outrider_copy, end),
+    WHOLE(outrider_retrieval), FIELD(outrider_retrieval, text), FIELD(outrider_retrieval, answers),
+    FIELD(outrider_retrieval, stored), FIELD(outrider_retrieval, order), FIELD(outrider_retrieval, edits),
+    FIELD(outrider_retrieval, copies), FIELD(outrider_retrieval, tokens), FIELD(outrider_retrieval, answered),
+    FIELD(outrider_retrieval, stored_tokens), FIELD(outrider_retrieval, places),
+    FIELD(outrider_retrieval, edited_tokens), FIELD(outrider_retrieval, weights), FIELD(outrider_retrieval, kinds),
+    FIELD(outrider_retrieval, num_copies), FIELD(outrider_retrieval, num_weights),
+    FIELD(outrider_retrieval, tables), FIELD(outrider_retrieval, own_limit), FIELD(outrider_retrieval, other_limit),
+    FIELD(outrider_retrieval, nodes), FIELD(outrider_retrieval, depth), FIELD(outrider_retrieval, branching),
+    FIELD(outrider_retrieval, free_nodes), FIELD(outrider_retrieval, reserved), FIELD(outrider_retrieval, least),
+    FIELD(outrider_retrieval, least_ever),
 };
 
 const char *outrider_layout(int32_t index, int64_t *offset, int64_t *size) {

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 25 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 26 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -505,6 +505,60 @@ OUTRIDER_API int outrider_draft_chain(outrider_context *context, const outrider_
 OUTRIDER_API int64_t outrider_suffix_array_search(int64_t places, const int32_t *order, int64_t tokens,
                                                   const int32_t *text, int64_t length, const int32_t *tail,
                                                   int64_t limit, int32_t *place, int32_t *match);
+
+/* Places of ``text`` [tokens] whose context agrees with the end of ``tail`` [length]: up to ``limit``, 64 at most.
+ *
+ * First those that agree in 4 tokens or more, then in 2 or 3, then in 1; of each the latest first. A negative token
+ * parts two texts: it is in no context, and no place of it is found.
+ * place, match: [limit]; an agreement counts up to 16 tokens.
+ * Returns how many there are; -1 for arguments that cannot be. */
+OUTRIDER_API int64_t outrider_occurrences(int64_t tokens, const int32_t *text, int64_t length, const int32_t *tail,
+                                          int64_t limit, int32_t *place, int32_t *match);
+
+/* The first token from number ``first`` on that ends a copy of 16 tokens of the prompt, the first ``prompt`` tokens of
+ * ``text`` [tokens], behind which the prompt goes on.
+ *
+ * place: [1], the latest such place of the prompt: its token number ``place`` is the next one.
+ * Returns the token's number; -1 if there is none, -2 for arguments that cannot be. */
+OUTRIDER_API int64_t outrider_copied(int64_t tokens, const int32_t *text, int64_t first, int64_t prompt,
+                                     int64_t *place);
+
+/* A place that a text is being copied from. */
+typedef struct {
+    int32_t table;  /* of ``outrider_retrieval.kinds`` */
+    int32_t edited; /* whether ``end`` is of ``edits``, not of ``text`` */
+    int32_t match;
+    int32_t reserved;
+    int64_t end;
+} outrider_copy;
+
+/* What the tokens to come may be copied from, and how much is believed of it. */
+typedef struct {
+    const int32_t *text;    /* [tokens]: the request's */
+    const int32_t *answers; /* [answered]: of earlier requests, with a negative token behind each */
+    const int32_t *stored;  /* [stored_tokens], with a negative token at the end */
+    const int32_t *order;   /* [places]: the suffix array of ``stored``, as of outrider_suffix_array_search */
+    const int32_t *edits;   /* [edited_tokens]: texts with expected changes, with a negative token behind each */
+    const outrider_copy *copies; /* [num_copies] */
+    int64_t tokens, answered, stored_tokens, places, edited_tokens;
+    const double *weights;  /* [num_weights, 3]: confidence, discount and strength, the most confident first */
+    const uint8_t *kinds;   /* [tables, 17]: the weights of a match of so many tokens; tables: text, answers, stored, ... */
+    int32_t num_copies, num_weights, tables;
+    int32_t own_limit, other_limit; /* places read in ``text``, and in ``answers`` and ``stored`` each */
+    int32_t nodes, depth;  /* of the tree at most */
+    int32_t branching;     /* 0: a chain */
+    int32_t free_nodes, reserved; /* nodes that need not be likelier than ``least`` */
+    double least, least_ever; /* probabilities below which no node is drafted: behind ``free_nodes``, and at all */
+} outrider_retrieval;
+
+/* The likeliest tokens to come, as a tree (docs/algorithms/suffix.md).
+ *
+ * tokens, parents, scores: [nodes], each node's token, its parent (-1: the text's last token), and its probability
+ * given its parent.
+ * used: [1 + other_limit], how many places of ``answers`` agree in 4 tokens or more, and these places.
+ * Returns the number of nodes; -1 for arguments that cannot be, -2 without memory. */
+OUTRIDER_API int64_t outrider_suffix_draft(const outrider_retrieval *retrieval, int32_t *tokens, int32_t *parents,
+                                           double *scores, int64_t *used);
 
 /* ---- The library itself ----------------------------------------------------------------------------------------- */
 
