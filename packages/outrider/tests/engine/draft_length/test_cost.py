@@ -23,27 +23,31 @@ from tests.small_engines import request
 FAST = StepCost([0.0010 + 0.00001 * n for n in ROWS], [0.0] * len(ROWS))  # a row more costs 1%
 
 
-def learned(plain: float, drafting: float, requests: int = 1, steps: int = 200) -> StepCost:
+def learned(plain: float, asking: float, drafting: float, requests: int = 1, steps: int = 300) -> StepCost:
     cost = StepCost([0.01] * len(ROWS), [0.0] * len(ROWS))
     for _ in range(steps):
-        cost.observe_outside(requests, 0, plain)
-        cost.observe_outside(requests, requests, plain + requests * drafting)
+        cost.observe_outside(requests, 0, 0, plain)
+        cost.observe_outside(requests, requests, 0, plain + requests * asking)
+        cost.observe_outside(requests, requests, requests, plain + requests * (asking + drafting))
     return cost
 
 
 @pytest.mark.parametrize("requests", [1, 16])
-def test_steps_with_and_without_drafts_tell_what_scoring_one_adds(requests: int) -> None:
-    cost = learned(0.0002, 0.00015, requests)
+def test_steps_tell_what_asking_and_scoring_a_draft_add(requests: int) -> None:
+    cost = learned(0.0002, 0.00005, 0.00015, requests)
     assert cost.outside(requests) == pytest.approx(0.0002)
+    assert cost.asking == pytest.approx(0.00005, rel=0.01)
     assert cost.drafting == pytest.approx(0.00015, rel=0.01)
     assert cost.outside(7) == 3e-4  # of which nothing is known
 
 
 def test_a_disturbed_step_counts_as_twice() -> None:
-    cost = learned(0.0002, 0.0001)
-    cost.observe_outside(1, 0, 1.0)
-    cost.observe_outside(1, 1, 1.0)
+    cost = learned(0.0002, 0.00005, 0.0001)
+    cost.observe_outside(1, 0, 0, 1.0)
+    cost.observe_outside(1, 1, 0, 1.0)
+    cost.observe_outside(1, 1, 1, 1.0)
     assert cost.outside(1) < 0.0003
+    assert cost.asking < 0.0001
     assert cost.drafting < 0.0002
 
 

@@ -54,13 +54,14 @@ class Company:
             if budget and self.policy.asks(self.requests[i], "source", ()):
                 proposals[i] = Draft.chain([7] * budget, source="source", scores=self.scores[:budget])
                 self.policy.observe_proposals(self.requests[i], {"source": ProposalCost(PROPOSAL * plain_s, budget)})
-                proposing_s += PROPOSAL * plain_s
+                proposing_s += PROPOSAL * plain_s + self.cost.asking
                 self.asked += 1
         kept = self.policy.select(self.requests, proposals, [1] * len(budgets), budgets)
         taken_s = self.cost.pass_seconds([1 + len(draft) for draft in kept], [0] * len(kept)) + proposing_s
         taken_s += self.cost.outside(len(kept)) + self.cost.drafting * sum(map(bool, kept))
         for i, draft in enumerate(kept):
             accepted = min(self.right[i][number % len(self.right[i])], len(draft))
+            self.requests[i].stats.completion_tokens += 1 + accepted
             self.policy.observe(self.requests[i], [*[7] * accepted, 8], draft, range(accepted))
             self.plain[i] += (1 + accepted) * plain_s
             self.lost[i] += taken_s - (1 + accepted) * plain_s
@@ -136,7 +137,7 @@ def test_a_short_answer_is_lent_less_than_a_long_one() -> None:
             company.step(number)
         return company.lost[0] / cost.plain([0])
 
-    assert lost(16) <= 0.02 * 16 + 0.01 * 16 < 1.0 < lost(1000)
+    assert lost(16) <= 0.02 * 15 + 0.02 * 16 < 1.0 < lost(1000)
 
 
 def test_proposals_that_win_nothing_take_half_a_percent_of_the_time() -> None:

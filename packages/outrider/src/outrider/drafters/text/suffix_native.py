@@ -89,8 +89,8 @@ class NativeTrees:
             raise MemoryError if count == -2 else ValueError("the texts cannot be searched")
         draft = EMPTY
         if count:
-            tokens, parents, scores = (tuple(out[:count]) for out in (self._tokens, self._parents, self._scores))
-            draft = Draft(tokens, parents, None, "suffix", scores)
+            tokens, parents = tuple(self._tokens[:count]), tuple(self._parents[:count])
+            draft = Draft(tokens, parents, None, "suffix", tuple(self._scores[:count]))
         return draft, self._used[1 : 1 + self._used[0]] if self._used[0] else ()
 
     def _make_room(self, nodes: int) -> None:

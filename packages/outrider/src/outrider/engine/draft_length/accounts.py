@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.engine.draft_length.acceptance import Correction, SourceAcceptance
+from outrider.engine.draft_length.acceptance import Correction, SourceAcceptance, ranks_of
 from outrider.engine.draft_length.net_loss import Account, DomainStats, Worth
 from outrider.engine.request import Request
 from outrider.utils.partitioned_store import Handle
@@ -44,12 +44,14 @@ class SourceState:
 
 @dataclass
 class RequestState:
+    """What is known of a request that drafts."""
+
     sources: dict[str, SourceState]
     handle: Handle[DomainStats]
     lent: float  # plain tokens that the request may lose from the beginning
     awake: bool = True  # whether a source is asked in this step
     rest: int = 0  # steps in which no source can be afforded yet
-    rested: int = 0  # tokens of such steps, which its accounts do not know of yet
+    rested: int = 0  # tokens of steps in which none was asked, which its accounts do not know of yet
     proposed: Draft = EMPTY
     priors: Sequence[float] = ()  # of the proposed nodes: their probabilities if nothing had been learned
 
@@ -59,20 +61,60 @@ class RequestState:
 
     def rest_for(self, steps: int, request: Request) -> None:
         """Ask no source for some steps. Tokens that a form forces need room all the same."""
-        self.rest = steps
+        self.rest, self.awake = steps, False
         request.drafts.resting = steps > 0 and request.constraint is None
 
     def wake(self) -> None:
         """Record what was decoded while nobody could be asked."""
-        self.rest, self.awake = 0, True
+        self.awake = True
         if self.rested:
             self.record(self.rested, 1.0)
             self.rested = 0
 
     def record(self, tokens: int, token_s: float) -> None:
         """Record so many decoded tokens, of ``token_s`` seconds each without drafts, and what drafting cost."""
-        share = 1 / len(self.sources)
+        share = tokens / len(self.sources)
         for source in self.sources.values():
             for account in source.accounts:
-                account.record(share * tokens, source.cost_s / token_s)
+                account.record(share, source.cost_s / token_s)
             source.cost_s = 0.0
+
+    # -- acceptance -------------------------------------------------------------------------------------------------
+
+    def priors_of(self, draft: Draft) -> list[float]:
+        """Of each node to be accepted if its parent is, as far as its source says."""
+        scores: Sequence[float | None] = draft.scores or [None] * len(draft)
+        ranks = [0] * len(draft) if draft.scores else ranks_of(draft.parents)
+        return [
+            self.source(draft.source_of(node)).acceptance.prior(depth, score, rank)
+            for node, (depth, score, rank) in enumerate(zip(draft.depths, scores, ranks, strict=True))
+        ]
+
+    def probabilities(self, draft: Draft, priors: Sequence[float]) -> list[float]:
+        """Of each node to be on the accepted path: the product along its path."""
+        out: list[float] = []
+        for node, (parent, prior) in enumerate(zip(draft.parents, priors, strict=True)):
+            source = self.source(draft.source_of(node))
+            own = source.acceptance.token(prior, source.own)
+            out.append(own if parent < 0 else own * out[parent])
+        return out
+
+    def learn(self, committed: Sequence[int]) -> None:
+        """Compare the step's proposal with the tokens that were committed instead or because of it."""
+        draft, self.proposed = self.proposed, EMPTY
+        right = {-1}  # nodes on the path of the committed tokens
+        levels: dict[tuple[str, int], bool] = {}  # by source: whether it had the right token there, behind a right one
+        for node, parent in enumerate(draft.parents):
+            depth = draft.depths[node]
+            if parent not in right or depth >= len(committed):
+                continue
+            accepted = draft.tokens[node] == committed[depth]
+            if accepted:
+                right.add(node)
+            name = draft.source_of(node)
+            source = self.source(name)
+            source.acceptance.learn(self.priors[node], source.own, accepted)
+            levels[name, depth] = accepted or levels.get((name, depth), False)
+        for (name, depth), found in levels.items():
+            source = self.source(name)
+            source.acceptance.learn_level(depth, source.own, found)

@@ -16,20 +16,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from outrider.drafters.cost import DraftingCost
-from outrider.engine.draft_length.acceptance import (
-    Correction,
-    Measured,
-    nothing_measured,
-    ranks_of,
-)
+from outrider.engine.draft_length.acceptance import Correction, Measured, nothing_measured
 from outrider.engine.draft_length.accounts import RequestState, SourceState
-from outrider.engine.draft_length.cost import StepCost, TypicalSeconds
+from outrider.engine.draft_length.cost import StepCost
 from outrider.engine.draft_length.net_loss import CAPACITY, DomainStats, RequestClass, Worth
 from outrider.engine.draft_length.own_time import OwnTime
 from outrider.engine.draft_length.policy import DraftLength, ProposalCost
 from outrider.engine.draft_length.row_counts import ROWS
-from outrider.engine.draft_length.selection import Proposal, select_nodes
+from outrider.engine.draft_length.selection import Proposal, least_probability, select_nodes
 from outrider.engine.draft_length.settings import DEFAULT_SETTINGS, DraftLengthSettings
+from outrider.engine.draft_length.source_times import DraftingCostOf, SourceTimes, no_encoder
 from outrider.engine.request import Request
 from outrider.models.experts import ExpertReads
 from outrider.utils.partitioned_store import PartitionedStore
@@ -37,14 +33,6 @@ from outrider.verify.draft import EMPTY, Draft
 
 _GUESSED_WORTH = 4  # proposals that the class's worth stands for in a new request
 _LONGEST_REST = 16  # steps, in which what drafts cost may change, or another request may earn for all
-
-DraftingCostOf = Callable[[str], DraftingCost | None]
-"""By source: what its drafts take, timed now; None: it has no encoder to run."""
-
-
-def no_encoder(source: str) -> DraftingCost | None:
-    """Of sources that read nothing but text."""
-    return None
 
 
 class AdaptiveLength(DraftLength):
@@ -58,23 +46,20 @@ class AdaptiveLength(DraftLength):
         drafting_cost: DraftingCostOf = no_encoder,
     ) -> None:
         """``calibrate`` and ``drafting_cost`` are called when the first adaptive request drafts, or before."""
-        self._calibrate, self._drafting_cost, self._settings = calibrate, drafting_cost, settings
+        self._calibrate, self._settings = calibrate, settings
         self._cost: StepCost | None = None
         self._prompt: ExpertReads | None = None  # the last one; the first comes before the calibration
-        self._encoders: dict[str, DraftingCost | None] = {}
         self._requests: dict[str, RequestState] = {}
         self._measured = measured
         self.forget_texts()
-        self._level: dict[str, TypicalSeconds] = {}  # that a source takes for a level of a draft
-        self._proposal: dict[str, TypicalSeconds] = {}  # for a whole one
-        self._growing: set[str] = set()  # sources that ask before each level, so that a draft may end after one
-        self._reading: dict[str, TypicalSeconds] = {}  # and before its first one, for a token of the prompt
+        self._times = SourceTimes(settings.weight, drafting_cost)
         self._token_s = 0.0  # seconds that a token costs without drafts in this step
         self._plain_s = 0.0  # of this step without drafts
         self._margin = 1.0
         self._room_s = 0.0  # that this step's drafts may take from all of its requests
         self._charged_s = 0.0  # that they take, as far as is known
-        self._proposing_s, self._drafted = 0.0, 0  # in this step: by sources; requests with a draft that is scored
+        self._proposing_s = 0.0  # in this step, by sources
+        self._asked, self._drafted = 0, 0  # in this step: requests that were, and those with a draft that is scored
         self._own_time = OwnTime(settings)
 
     def forget_texts(self) -> None:
@@ -92,8 +77,7 @@ class AdaptiveLength(DraftLength):
             if self._prompt is not None:
                 self._cost.observe_text(self._prompt)
         for name in sources:
-            if name not in self._encoders:
-                self._encoders[name] = self._drafting_cost(name)
+            self._times.time_encoder(name)
 
     @property
     def cost(self) -> StepCost:
@@ -108,15 +92,19 @@ class AdaptiveLength(DraftLength):
 
     def budget(self, requests: Sequence[Request], granted: Sequence[int]) -> list[int]:
         """Nodes to ask each request's sources for: all that is granted, or none where all of them are paused."""
-        self._proposing_s, self._drafted, self._token_s = 0.0, 0, 0.0
+        self._proposing_s, self._asked, self._drafted, self._token_s = 0.0, 0, 0, 0.0
         budgets, awake = list(granted), list[int]()
         for i, request in enumerate(requests):
             known = self._requests.get(request.id)
-            if request.adaptive and granted[i] > 0 and (known is None or not known.rest):
+            if known is not None and known.rest:
+                known.rest -= 1
+                if not known.rest:
+                    request.drafts.resting = False
+                budgets[i] = 0
+            elif request.adaptive and granted[i] > 0:
                 awake.append(i)
             elif known is not None:
-                known.awake = False
-                known.rest_for(max(0, known.rest - 1), request)
+                known.rest_for(0, request)
                 budgets[i] = 0
         if awake:
             self._price(requests, [requests[i] for i in awake])
@@ -156,7 +144,6 @@ class AdaptiveLength(DraftLength):
             )
             promised_s += taken_s if source.asked else 0.0
         if not promised_s and not any(source.asked for source in known.sources.values()):
-            known.awake = False
             known.rest_for(self._steps_to_rest(known, row_s), request)
             for source in known.sources.values():
                 source.pause -= known.rest
@@ -175,14 +162,14 @@ class AdaptiveLength(DraftLength):
     def asks(self, request: Request, source: str, drafts: Sequence[Draft]) -> bool:
         """Whether it can be afforded, and the tokens it may add where ``drafts`` are likely to fail save more time than
         it takes."""
-        known, level = self._requests.get(request.id), self.cost_per_level(source)
+        known, level = self._requests.get(request.id), self._times.level(source)
         if known is None:
             return True
         own, next_token = known.sources[source], dict[int, float]()
         if not own.asked or not level or not any(drafts):
             return own.asked
         for draft in drafts:
-            found = self._probabilities(known, draft, self._priors(known, draft))
+            found = known.probabilities(draft, known.priors_of(draft))
             for token, parent, probability in zip(draft.tokens, draft.parents, found, strict=True):
                 if parent < 0:
                     next_token[token] = max(probability, next_token.get(token, 0.0))
@@ -190,15 +177,14 @@ class AdaptiveLength(DraftLength):
         return uncovered * own.acceptance.level([()], own.own) * self._token_s > level
 
     def cost_per_level(self, source: str) -> float:
-        known = self._level.get(source)
-        return 0.0 if known is None else known.seconds or 0.0
+        return self._times.level(source)
 
     def should_continue(self, request: Request, source: str, paths: Sequence[Sequence[float]]) -> bool:
         """Whether a level more is affordable and expected to save more time than it takes; ``select`` judges rows."""
-        known, level = self._requests.get(request.id), self.cost_per_level(source)
+        known, level = self._requests.get(request.id), self._times.level(source)
         if known is None:
             return True
-        self._growing.add(source)
+        self._times.grows(source)
         own, levels = known.sources[source], len(paths[0])
         if not level:
             return levels < 2  # nobody knows yet what one takes
@@ -213,33 +199,23 @@ class AdaptiveLength(DraftLength):
         all, when code is loaded, is not charged: it says nothing of any other.
         """
         self._proposing_s += sum([cost.seconds for cost in costs.values()])
+        self._asked += 1
         known = self._requests.get(request.id)
         if known is None:
             return
-        weight = self._settings.weight
         for name, cost in costs.items():
             source, levels, read_s = known.source(name), max(1, cost.levels), 0.0
             source.proposed = True
             if source.started:
-                counted = levels * self._level.setdefault(name, TypicalSeconds(weight)).observe(cost.seconds / levels)
-                self._proposal.setdefault(name, TypicalSeconds(weight)).observe(counted)
+                counted = self._times.observe(name, cost.seconds, levels)
             else:  # it reads at the expense of the domain, which lends it to the request
-                first, tokens, counted = (
-                    name not in self._reading,
-                    _tokens_read(request),
-                    levels * self.cost_per_level(name),
-                )
-                reading = self._reading.setdefault(name, TypicalSeconds(weight))
-                read_s = tokens * reading.observe(max(0.0, cost.seconds - counted) / tokens)
-                if first:
-                    read_s = 0.0
-                else:
-                    for account in source.accounts[:-1]:
-                        account.left += read_s / self._token_s
-                    counted += read_s
+                counted, read_s = self._times.observe_first(name, cost.seconds, levels, _tokens_read(request))
+                for account in source.accounts[:-1]:
+                    account.left += read_s / self._token_s
                 source.started = True
-            source.cost_s += counted
-            self._charged_s += counted - read_s
+            counted += self.cost.asking
+            source.cost_s += counted + read_s
+            self._charged_s += counted
 
     # -- after drafting ---------------------------------------------------------------------------------------------
 
@@ -248,23 +224,27 @@ class AdaptiveLength(DraftLength):
     ) -> list[Draft]:
         """The nodes worth scoring; drafts of requests that are not adaptive stay whole."""
         selected, fixed = list(drafts), list(num_tokens)
-        proposals: dict[int, Proposal] = {}
         for i, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
-            if request.adaptive and draft:
-                known = self._requests[request.id]
-                known.proposed, known.priors = draft, self._priors(known, draft)
-                found = self._probabilities(known, draft, known.priors)
-                affordable_s = {name: self._affordable_s(source) for name, source in known.sources.items()}
-                proposals[i] = Proposal(draft, found, budgets[i], affordable_s)
-            elif draft:
+            if draft and not request.adaptive:
                 fixed[i] += len(draft)
+        least, proposals = 0.0, dict[int, Proposal]()
+        if sum(fixed) == len(requests):
+            least = least_probability(self.cost, len(requests), self._plain_s, self._margin)
+        for i, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
+            if draft and request.adaptive:
+                selected[i] = EMPTY
+                known = self._requests[request.id]
+                known.proposed, known.priors = draft, known.priors_of(draft)
+                found = known.probabilities(draft, known.priors)
+                if max(found) > least:
+                    affordable_s = {name: self._affordable_s(source) for name, source in known.sources.items()}
+                    proposals[i] = Proposal(draft, found, budgets[i], affordable_s)
         if proposals:
             contexts = [request.num_computed_tokens for request in requests]
             room_s = max(0.0, self._room_s - self._settings.at_once * self._charged_s)
             chosen = select_nodes(proposals, fixed, contexts, self.cost, room_s, self._margin)
-            for i in proposals:
-                nodes = chosen.get(i, {})
-                selected[i] = drafts[i].only(list(nodes)) if nodes else EMPTY
+            for i, nodes in chosen.items():
+                selected[i] = drafts[i].only(list(nodes))
                 for node, seconds in nodes.items():
                     self._requests[requests[i].id].source(drafts[i].source_of(node)).spend(seconds)
                     self._charged_s += seconds
@@ -289,12 +269,13 @@ class AdaptiveLength(DraftLength):
     def observe_step(self, requests: int, seconds: float) -> None:
         """Learn what a step takes beside the forward pass and the proposals, and what scoring a draft adds to that."""
         if self._cost is not None:
-            self._cost.observe_outside(requests, self._drafted, seconds - self._proposing_s)
+            self._cost.observe_outside(requests, self._asked, self._drafted, seconds - self._proposing_s)
 
     def observe(self, request: Request, committed: Sequence[int], draft: Draft, path: Sequence[int]) -> None:
         """Learn which nodes of the proposal were right, scored or not, and what the accepted ones saved."""
+        if path:
+            self._own_time.saved(request.id, len(path), self._plain_s)
         known = self._requests.get(request.id)
-        self._own_time.decoded(request.id, len(committed), len(path), self._plain_s)
         if known is None:
             return
         if not known.awake:
@@ -305,8 +286,7 @@ class AdaptiveLength(DraftLength):
             known.source(draft.source_of(node)).cost_s -= self._token_s
         known.record(len(committed), self._token_s or 1.0)
         if known.proposed:
-            self._learn(known, known.proposed, committed)
-            known.proposed = EMPTY
+            known.learn(committed)
 
     def _value(self, known: RequestState, draft: Draft, path: Sequence[int]) -> None:
         """Learn what asking each source was worth; one that is worth less than it takes is asked less often."""
@@ -349,9 +329,8 @@ class AdaptiveLength(DraftLength):
         return self._settings.at_once * (left_s - source.cost_s)
 
     def _proposal_s(self, name: str) -> float:
-        """That a source's proposal takes at least; 0 if nobody knows."""
-        proposal = self._proposal.get(name)
-        return self.cost_per_level(name) if name in self._growing else (proposal and proposal.seconds) or 0.0
+        """That asking a source takes at least, as far as is known."""
+        return self._times.proposal(name) + self.cost.asking
 
     def _can_ask(self, request: Request, name: str, source: SourceState, together: int, row_s: float) -> bool:
         """Whether a proposal and a scored node of it can be afforded, and before the first one what it reads too.
@@ -364,11 +343,8 @@ class AdaptiveLength(DraftLength):
             return True
         if request.input.positions:
             self.calibrate([name])
-        encoder, reading = self._encoders.get(name), self._reading.get(name)
-        if (
-            reading is not None
-            and _tokens_read(request) * (reading.seconds or 0.0) > source.accounts[-1].left * self._token_s
-        ):
+        encoder, reading = self._times.encoder(name), self._times.reading(name)
+        if reading is not None and _tokens_read(request) * reading > source.accounts[-1].left * self._token_s:
             return False
         return encoder is None or not request.input.positions or self._can_pay(request, encoder, together)
 
@@ -381,43 +357,6 @@ class AdaptiveLength(DraftLength):
         fastest = min([(seconds + outside_s) / (1 + n) / together for n, seconds in zip(levels, step_s, strict=True)])
         tokens = min(request.params.max_tokens, request.max_seq_len - request.prompt_length) / 2
         return tokens * (self._token_s - fastest) > encoder.reading(request.input)
-
-    def _priors(self, known: RequestState, draft: Draft) -> list[float]:
-        """Of each node to be accepted if its parent is, as far as its source says."""
-        scores: Sequence[float | None] = draft.scores or [None] * len(draft)
-        ranks = [0] * len(draft) if draft.scores else ranks_of(draft.parents)
-        return [
-            known.source(draft.source_of(node)).acceptance.prior(depth, score, rank)
-            for node, (depth, score, rank) in enumerate(zip(draft.depths, scores, ranks, strict=True))
-        ]
-
-    def _probabilities(self, known: RequestState, draft: Draft, priors: Sequence[float]) -> list[float]:
-        """Of each node to be on the accepted path: the product along its path."""
-        out: list[float] = []
-        for node, (parent, prior) in enumerate(zip(draft.parents, priors, strict=True)):
-            source = known.source(draft.source_of(node))
-            own = source.acceptance.token(prior, source.own)
-            out.append(own if parent < 0 else own * out[parent])
-        return out
-
-    def _learn(self, known: RequestState, draft: Draft, committed: Sequence[int]) -> None:
-        """Compare a proposal with the tokens that were committed instead or because of it."""
-        right = {-1}  # nodes on the path of the committed tokens
-        levels: dict[tuple[str, int], bool] = {}  # by source: whether it had the right token there, behind a right one
-        for node, parent in enumerate(draft.parents):
-            depth = draft.depths[node]
-            if parent not in right or depth >= len(committed):
-                continue
-            accepted = draft.tokens[node] == committed[depth]
-            if accepted:
-                right.add(node)
-            name = draft.source_of(node)
-            source = known.source(name)
-            source.acceptance.learn(known.priors[node], source.own, accepted)
-            levels[name, depth] = accepted or levels.get((name, depth), False)
-        for (name, depth), found in levels.items():
-            source = known.source(name)
-            source.acceptance.learn_level(depth, source.own, found)
 
 
 def _tokens_read(request: Request) -> int:

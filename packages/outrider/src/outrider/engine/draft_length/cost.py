@@ -11,7 +11,7 @@ from functools import partial
 
 from outrider.cache import CacheSpec, extend_unread
 from outrider.engine.draft_length.expert_union import ExpertUnion
-from outrider.engine.draft_length.row_counts import ROWS, between, nearest
+from outrider.engine.draft_length.row_counts import ROWS, between, nearest, segment
 from outrider.engine.draft_length.settings import DEFAULT_SETTINGS, DraftLengthSettings
 from outrider.engine.pass_times import PassTimes, measured_once
 from outrider.models.base import Model
@@ -57,6 +57,8 @@ class StepCost:
         self._outside: dict[int, float] = {}  # of a step without drafts, by its requests
         self.drafting = 1e-4
         """Seconds outside the pass that scoring a request's draft adds: to select, pack, verify and move its rows."""
+        self.asking = 3e-5
+        """Seconds that asking a request's sources adds, beside theirs: to decide, merge, select and learn."""
 
     def pass_seconds(self, rows: Sequence[int], contexts: Sequence[int]) -> float:
         """Of a pass in which request ``i`` has ``rows[i]`` rows behind ``contexts[i]`` tokens."""
@@ -67,25 +69,46 @@ class StepCost:
         added = self._rows(total + 1) - self._rows(total) + self._beyond(own + 1, context) - self._beyond(own, context)
         return max(0.0, added)
 
+    def cheapest_row(self, total: int) -> float:
+        """The least that any row more adds to a pass of ``total`` rows or more, at short contexts.
+
+        Between two of ``ROWS`` both times and ratios are on lines, so what a row adds is least at one of the ends.
+        """
+        first, _ = segment(total)
+        least = math.inf
+        for i in range(first, len(ROWS) - 1):
+            rows = ROWS[i + 1] - ROWS[i]
+            short, ratio = self._short[i + 1] - self._short[i], self._ratio[i + 1] - self._ratio[i]
+            begin, bend = (short * self._ratio[i] + ratio * self._short[i]) / rows, short * ratio / rows**2
+            least = min(least, begin + bend, begin + bend * (2 * rows - 1))
+        return max(0.0, min(least, short * self._ratio[-1] / rows))  # beyond the last, times go on alone
+
     def outside(self, requests: int) -> float:
         """Of a step of so many requests without drafts, outside its pass."""
         return self._outside.get(requests, 3e-4)
 
     def plain(self, contexts: Sequence[int]) -> float:
         """Of a step without drafts."""
-        return self.pass_seconds([1] * len(contexts), contexts) + self.outside(len(contexts))
+        count = len(contexts)
+        beyond = sum(contexts) - count * _CONTEXTS[0]
+        if beyond < 0 or min(contexts) < _CONTEXTS[0]:
+            beyond = sum([context - _CONTEXTS[0] for context in contexts if context > _CONTEXTS[0]])
+        return self._rows(count) + beyond * self._slope[0] * self._ratio[0] + self.outside(count)
 
     def observe_pass(self, rows: Sequence[int], contexts: Sequence[int], seconds: float, experts: int = 0) -> None:
         """Learn from a pass; one that took several times as long as expected was disturbed, and counts as twice.
 
         ``experts``: distinct ones that it read, summed over layers; 0: nobody counted them.
         """
-        total = sum(rows)
-        expected = max(1e-9, self.pass_seconds(rows, contexts) + self._unexpected(total, experts))
-        off = math.log(min(_DISTURBED, max(1 / _DISTURBED, seconds / expected)))
-        own = nearest(total)
-        for i in range(len(ROWS)):  # a slower machine is slower for all; a part is this number of rows' own
-            self._ratio[i] *= math.exp(self._weight * off * (1.0 if i == own else 0.8))
+        total, requests = sum(rows), len(rows)
+        alone = (
+            self.plain(contexts) - self.outside(requests) if total == requests else self.pass_seconds(rows, contexts)
+        )
+        expected = max(1e-9, alone + self._unexpected(total, experts))
+        off = self._weight * math.log(min(_DISTURBED, max(1 / _DISTURBED, seconds / expected)))
+        own, all_rows = nearest(total), math.exp(0.8 * off)
+        self._ratio = [ratio * all_rows for ratio in self._ratio]  # a slower machine is slower for all
+        self._ratio[own] *= math.exp(0.2 * off)  # a part is this number of rows' own
         if self._experts is not None and experts and total > 1:
             self._experts.observe_pass(total, experts)
             self._short = self._experts.correct(self._timed)
@@ -110,15 +133,23 @@ class StepCost:
         long = max(0, context - _CONTEXTS[0])
         return long * between(self._slope, rows) * between(self._ratio, min(rows, ROWS[-1]))
 
-    def observe_outside(self, requests: int, drafted: int, seconds: float) -> None:
-        """Learn from what a step took outside its pass and proposals; ``drafted``: its requests with a scored draft."""
-        known = self._outside.get(requests)
-        if drafted == 0:
-            before = seconds if known is None else known
-            self._outside[requests] = before + self._weight * (min(seconds, _DISTURBED * before) - before)
-        elif known is not None:  # else what drafting added cannot be told
-            added = min(max(0.0, seconds - known) / drafted, _DISTURBED * max(self.drafting, 1e-4))
-            self.drafting += self._weight * (added - self.drafting)
+    def observe_outside(self, requests: int, asked: int, drafted: int, seconds: float) -> None:
+        """Learn from what a step took outside its pass and proposals.
+
+        ``asked``: its requests whose sources were; ``drafted``: those with a draft that was scored.
+        """
+        known, without = self._outside.get(requests), seconds - asked * self.asking
+        if not drafted and (known is None or not asked):
+            before = without if known is None else known
+            self._outside[requests] = before + self._weight * (min(without, _DISTURBED * before) - before)
+        elif known is not None and drafted:  # else what drafting added cannot be told
+            self.drafting = self._moved(self.drafting, (without - known) / drafted)
+        elif known is not None:
+            self.asking = self._moved(self.asking, (seconds - known) / asked)
+
+    def _moved(self, before: float, seconds: float) -> float:
+        """An average after a further timing, which counts as twice at most."""
+        return before + self._weight * (min(max(0.0, seconds), _DISTURBED * max(before, 1e-5)) - before)
 
 
 class TypicalSeconds:

@@ -29,7 +29,7 @@ class RequestTime:
 
     left_s: float
     charged_s: float  # all charges when ``left_s`` was last brought up to date
-    tokens: int = 0  # decoded since then
+    tokens: int  # decoded until then
 
 
 class OwnTime:
@@ -53,29 +53,31 @@ class OwnTime:
         share, most_s = self._settings.loss_share, self._settings.credit * plain_s
         least = most_s
         for request in requests:
-            if not request.stats.completion_tokens:
+            decoded = request.stats.completion_tokens
+            if not decoded:
                 continue  # it reads its prompt, of whose time this will be a share
             own = self._of.get(request.id)
             if own is None:
                 first_s = min(self._settings.own_first * plain_s, share * request.stats.prefill_s)
                 left_s = first_s + self._lent.pop(request.id, 0.0) * plain_s
-                own = self._of[request.id] = RequestTime(left_s, self._charged_s)
-            left_s = own.left_s + share * plain_s * own.tokens - (self._charged_s - own.charged_s)
-            own.left_s, own.charged_s, own.tokens = min(most_s, left_s), self._charged_s, 0
-            least = min(least, own.left_s)
+                own = self._of[request.id] = RequestTime(left_s, self._charged_s, decoded)
+            left_s = own.left_s + share * plain_s * (decoded - own.tokens) - (self._charged_s - own.charged_s)
+            own.left_s = left_s = most_s if left_s > most_s else left_s
+            own.charged_s, own.tokens = self._charged_s, decoded
+            if left_s < least:
+                least = left_s
         return least
 
     def charge(self, seconds: float) -> None:
         """Record what a step's drafts took from all requests in it."""
         self._charged_s += seconds
 
-    def decoded(self, request_id: str, tokens: int, accepted: int, plain_s: float) -> None:
-        """Record a request's tokens of a step; each of the ``accepted`` ones saved it a step of ``plain_s``."""
+    def saved(self, request_id: str, accepted: int, plain_s: float) -> None:
+        """Record the ``accepted`` tokens of a request's draft: each saved it a step of ``plain_s``."""
         own = self._of.get(request_id)
         if own is not None:
-            own.tokens += tokens
             own.left_s += accepted * plain_s
-        elif accepted:  # behind its prompt's pass
+        else:  # behind its prompt's pass
             self._lent[request_id] = self._lent.get(request_id, 0.0) + accepted
 
     def finish(self, request_id: str) -> None:

@@ -19,6 +19,11 @@ _PLACES = [_place(rows) for rows in range(256)]
 _NEAREST = [min(range(len(ROWS)), key=lambda i: abs(ROWS[i] - rows)) for rows in range(ROWS[-1])]
 
 
+def segment(rows: int) -> tuple[int, float]:
+    """Which of ``ROWS`` lies before a number of rows, and its share of the way to the next."""
+    return _PLACES[rows] if rows < len(_PLACES) else _place(rows)
+
+
 def nearest(rows: int) -> int:
     """The place in ``ROWS`` of the nearest number of rows."""
     return _NEAREST[rows] if rows < len(_NEAREST) else len(ROWS) - 1
@@ -26,5 +31,5 @@ def nearest(rows: int) -> int:
 
 def between(values: Sequence[float], rows: int) -> float:
     """The value for a number of rows, by linear interpolation between those of ``ROWS``."""
-    i, share = _PLACES[rows] if rows < len(_PLACES) else _place(rows)
+    i, share = segment(rows)
     return values[i] + share * (values[i + 1] - values[i])
