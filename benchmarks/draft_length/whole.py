@@ -27,9 +27,9 @@ from outrider.engine.request import Request
 from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY, Draft, Verdict
 
-PROPOSAL_S, NODE_S = 1.8e-4, 6e-6
+PROPOSAL_S, NODE_S = 4e-5, 1e-6
 """Seconds of a proposal of ``suffix``, and of each of its nodes, on the processor of benchmarks/README.md."""
-RESTING_S, ASKING_S = 5e-6, 2.5e-5
+RESTING_S, ASKING_S = 3e-6, 3e-5
 """Seconds that the adaptive length takes for a request in a step, more than plain decoding; more where it is asked."""
 NOTHING = TargetRows(np.zeros((1, 1), np.float32), SamplingParams(), Context((), ()), EMPTY)
 

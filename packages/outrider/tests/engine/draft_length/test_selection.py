@@ -11,7 +11,7 @@ import pytest
 
 from outrider.engine.draft_length.cost import StepCost
 from outrider.engine.draft_length.row_counts import ROWS
-from outrider.engine.draft_length.selection import Proposal, select_nodes
+from outrider.engine.draft_length.selection import Proposal, least_probability, select_nodes
 from outrider.verify.draft import Draft
 
 CONTEXT = 500
@@ -83,3 +83,37 @@ def test_a_source_that_cannot_pay_leaves_the_others_their_nodes() -> None:
     draft = Draft((1, 2, 3), (-1, -1, 0), sources=("poor", "rich", "rich"))
     each = Proposal(draft, (0.6, 0.3, 0.5), 9, {"poor": 0.0, "rich": 1.0})
     assert list(select_nodes({0: each}, [1], [CONTEXT], SMOOTH)[0]) == [1]
+
+
+@pytest.mark.parametrize("margin", [1.0, 1.5])
+@pytest.mark.parametrize("requests", [1, 3, 8, 20])
+def test_no_node_is_kept_below_the_least_probability(requests: int, margin: float) -> None:
+    """Also where passes of some numbers of rows have turned out slower, and others faster, than timed."""
+    kept = close = 0
+    for seed in range(120):
+        rng = random.Random(seed)
+        cost = StepCost([0.010 + rng.choice((1e-5, 3e-4, 1e-3)) * n for n in ROWS], [0.0] * len(ROWS))
+        cost.drafting = 0.0
+        for _ in range(10):
+            cost.observe_pass([1] * rng.choice(ROWS), [CONTEXT], rng.uniform(0.5, 2.0) * 0.012)
+        contexts = [CONTEXT] * requests
+        plain_s = cost.plain(contexts)
+        least = least_probability(cost, requests, plain_s, margin)
+        each = proposal((-1, 0, 1, 2), [rng.uniform(0.0, 1.2) * least] * 4)
+        chosen = select_nodes({0: each}, [1] * requests, contexts, cost, margin=margin)
+        kept += bool(chosen)
+        close += 0.9 < each.probabilities[0] / max(least, 1e-9) <= 1.0
+        assert not chosen or each.probabilities[0] > least
+    assert kept
+    assert close
+
+
+def test_the_least_probability_is_that_of_a_row_that_costs_as_much_as_it_brings() -> None:
+    cost = StepCost([0.001 * n for n in ROWS], [0.0] * len(ROWS))
+    cost.drafting = 0.0
+    plain_s = cost.plain([0] * 4)
+    least = least_probability(cost, 4, plain_s)
+    assert least == pytest.approx(4 * 0.001 / plain_s)
+    for probability, count in ((0.999 * least, 0), (1.001 * least, 1)):
+        chosen = select_nodes({2: proposal((-1,), (probability,))}, [1] * 4, [0] * 4, cost)
+        assert sum(map(len, chosen.values())) == count

@@ -227,6 +227,27 @@ _ELSEWHERE = [
         "0": (-1,), "1": (None, odd), "2": (-1, 0, 18), "3": (None, odd), "4": (-1,), "5": (None, odd), "6": (-1,),
         "7": (None, odd), "8": (None, odd), "order.0": (-1, 0, 15, 24, HUGE), "order.2": (-HUGE, HUGE),
     }.items() for value in values),
+    *(Case("occurrences", {key: value}, -1) for key, values in {
+        "0": (-1,), "1": (None, odd), "2": (-1,), "3": (None, odd), "4": (-1,), "5": (None, odd), "6": (None, odd),
+    }.items() for value in values),
+    *(Case("copied", {key: value}, -2) for key, values in {
+        "0": (-1, 0), "1": (None, odd), "2": (-1,), "3": (-1, 25, MOST), "4": (None, odd),
+    }.items() for value in values),
+    *(Case("suffix_draft", {key: value}, -1) for key, values in {
+        "0": (None, odd), "1": (None, odd), "2": (None, odd), "3": (None, odd), "4": (None, odd),
+        "retrieval.text": (None, odd), "retrieval.tokens": (-1, 0), "retrieval.answers": (None, odd),
+        "retrieval.answered": (-1,), "retrieval.stored": (None, odd), "retrieval.stored_tokens": (-1, 0, 18),
+        "retrieval.order": (None, odd), "retrieval.places": (-1,), "order.0": (-HUGE, HUGE),
+        "retrieval.edits": (None, odd), "retrieval.edited_tokens": (-1, 0), "retrieval.copies": (None, odd),
+        "retrieval.num_copies": (-1, 17, HUGE), "retrieval.weights": (None, odd), "retrieval.kinds": (None,),
+        "retrieval.num_weights": (-1, 0, 1, 256), "retrieval.tables": (-1, 0, 2), "retrieval.own_limit": (-1, 65, HUGE),
+        "retrieval.other_limit": (-1, 65, HUGE), "retrieval.nodes": (-1, 1025, HUGE),
+        "copies.0.table": (-1, 5, HUGE), "copies.0.match": (-1, 17, HUGE), "copies.0.end": (-1, 4, MOST),
+        "copies.1.end": (-1, 25, MOST),
+    }.items() for value in values),
+    *(Case("suffix_draft", {f"retrieval.{key}": value}, 0) for key, value in (
+        ("nodes", 0), ("depth", 0), ("depth", -1),
+    )),
     *(Case("shared_gather", {key: value}, 1) for key, values in {
         "0": (None, odd), "1": (None,), "2": (None,), "3": (-1,), "shared.memory": (None, odd),
         "shared.slot_bytes": (0, -1), "shared.size": (0, -1), "shared.rank": (-1, 1),

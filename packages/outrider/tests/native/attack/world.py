@@ -28,7 +28,7 @@ from outrider.native.model_structs import (
     StatesStruct,
     TokenFound,
 )
-from outrider.native.structs import FixedKeysStruct, SourceStruct, WeightStruct
+from outrider.native.structs import CopyStruct, FixedKeysStruct, RetrievalStruct, SourceStruct, WeightStruct
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INNER, VOCABULARY, POSITIONS, ROWS = 32, 2, 1, 16, 48, 40, 64, 3
 WIDTH, KV_WIDTH = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
@@ -244,6 +244,7 @@ class World:
         self.order = array_of(ctypes.c_int32, 4, [16, 17, 18, 23])
         self.tail = array_of(ctypes.c_int32, 3, fill=7)
         self.places, self.matches = array_of(ctypes.c_int32, 4), array_of(ctypes.c_int32, 4)
+        self._make_retrieval()
         self.data = floats(4 * HIDDEN)
         self.source = SourceStruct(type=0, target=0, rows=4, inputs=HIDDEN, outputs=4, data=at(self.data),
                                    data_bytes=4 * HIDDEN * 4)  # fmt: skip
@@ -254,6 +255,23 @@ class World:
         self.logits = array_of(ctypes.c_float, VOCABULARY, range(VOCABULARY))
         self.index, self.score, self.counts = ids(0, 0, 0), floats(4), ids(0)
         self.weights_out = floats(VOCABULARY)
+
+    def _make_retrieval(self) -> None:
+        self.answers = array_of(ctypes.c_int32, 6, [7, 7, 8, 7, 9, -1])
+        self.edits = array_of(ctypes.c_int32, 3, [7, 8, -1])
+        self.copies = array_of(CopyStruct, 2)
+        self.copies[0] = CopyStruct(table=4, edited=1, match=3, end=1)
+        self.copies[1] = CopyStruct(table=3, edited=0, match=2, end=18)
+        self.certainty = array_of(ctypes.c_double, 6, [0.9, 0.1, 0.1, 0.5, 0.4, 0.3])
+        self.kinds = array_of(ctypes.c_uint8, 5 * 17, [1] * 5 * 17)
+        self.retrieval = RetrievalStruct(
+            text=at(self.text), answers=at(self.answers), stored=at(self.text), order=at(self.order),
+            edits=at(self.edits), copies=at(self.copies), tokens=24, answered=6, stored_tokens=24, places=4,
+            edited_tokens=3, weights=at(self.certainty), kinds=at(self.kinds), num_copies=2, num_weights=2, tables=5,
+            own_limit=16, other_limit=24, nodes=4, depth=4, branching=1, free_nodes=3, least=0.1, least_ever=0.01,
+        )  # fmt: skip
+        self.drafted, self.parents = array_of(ctypes.c_int32, 4), array_of(ctypes.c_int32, 4)
+        self.shares, self.used = array_of(ctypes.c_double, 4), array_of(ctypes.c_int64, 25)
 
     def get(self, path: str) -> Any:
         thing: Any = self
