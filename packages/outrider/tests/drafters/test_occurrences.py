@@ -83,6 +83,13 @@ def test_a_copy_out_of_a_long_prompt() -> None:
     assert copied(text, len(prompt), len(prompt) + MAX_MATCH, len(prompt)) is None
 
 
+def test_bytes_of_two_tokens_are_no_token() -> None:
+    """In memory, sixteen times token 1 are between the bytes of twenty times token 256."""
+    text = tokens([*[256] * 20, *[1] * MAX_MATCH])
+    assert copied(text, 20, len(text), 20) is None
+    assert copied(tokens([1] * 40), 20, 40, 20) == (20, 19)
+
+
 def test_the_least_recently_used_response_goes_first() -> None:
     responses = Responses()
     responses.add("1", [1, 2, 3, 4])

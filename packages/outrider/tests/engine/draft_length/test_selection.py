@@ -92,7 +92,8 @@ def test_no_node_is_kept_below_the_least_probability(requests: int, margin: floa
     kept = close = 0
     for seed in range(120):
         rng = random.Random(seed)
-        cost = StepCost([0.010 + rng.choice((1e-5, 3e-4, 1e-3)) * n for n in ROWS], [0.0] * len(ROWS))
+        row_s = rng.choice((1e-5, 3e-4, 1e-3))
+        cost = StepCost([0.010 + row_s * n for n in ROWS], [0.0] * len(ROWS))
         cost.drafting = 0.0
         for _ in range(10):
             cost.observe_pass([1] * rng.choice(ROWS), [CONTEXT], rng.uniform(0.5, 2.0) * 0.012)
