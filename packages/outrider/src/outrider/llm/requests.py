@@ -27,25 +27,17 @@ class RequestLLM(BaseLLM):
 
     _recorder: Recorder | None = None
 
-    def stream(
-        self,
-        prompt: Prompt | Sequence[Message] | Request,
-        params: Params = None,
-        *,
-        speculation: Speculation = None,
-        sampling_params: Params = None,
-        **scheduling: Unpack[RequestOptions],
-    ) -> Iterator[StepOutput]:
-        """Tokens as they are committed. ``prompt`` is text, token ids, chat messages, or a request of ``LLM.request``.
+    def read(self, prompt: Prompt | Sequence[Message], **options: Any) -> EncodedPrompt:
+        """Encode a prompt: its token ids, including the placeholders of images, and its other input.
 
-        Leaving the loop early aborts the request. ``self.last`` keeps it, with its text and statistics.
+        ``options``: ``cache_salt`` and ``tenant`` of its requests, and ``limits`` of its images.
         """
-        if isinstance(prompt, Request):
-            self.last = prompt
-        else:
-            self.last = self.request(prompt, resolve_alias(params, sampling_params), speculation, **scheduling)
-        steps = self._loop.stream(self.last)
-        return steps if self._recorder is None else self._recorder.follow(self.last, steps)
+        return self._input_processor.encode_prompt(prompt, **options)
+
+    @property
+    def sees(self) -> bool:
+        """Whether prompts may have images."""
+        return not isinstance(self._input_processor.vision, str)
 
     def request(
         self,
@@ -82,31 +74,25 @@ class RequestLLM(BaseLLM):
         read.input.prepare()  # here, not within a step, which would delay other requests
         return [first, *others]
 
-    def record(self, file: str | PathLike[str], *, logits: bool = False) -> Recorder:
-        """Append each request from now on to ``file``, with its tokens: ``outrider replay`` runs it again.
+    def stream(
+        self,
+        prompt: Prompt | Sequence[Message] | Request,
+        params: Params = None,
+        *,
+        speculation: Speculation = None,
+        sampling_params: Params = None,
+        **scheduling: Unpack[RequestOptions],
+    ) -> Iterator[StepOutput]:
+        """Tokens as they are committed. ``prompt`` is text, token ids, chat messages, or a request of ``LLM.request``.
 
-        In ``with`` the record ends there. Another call takes its place.
-
-        Args:
-            logits: also keep a digest of the logits of each token, and the likeliest tokens there.
-
-        Raises:
-            ConfigError: the file cannot be written.
+        Leaving the loop early aborts the request. ``self.last`` keeps it, with its text and statistics.
         """
-        self._recorder = Recorder(Path(file), self.config.model, self.model, logits=logits)
-        return self._recorder
-
-    def read(self, prompt: Prompt | Sequence[Message], **options: Any) -> EncodedPrompt:
-        """Encode a prompt: its token ids, including the placeholders of images, and its other input.
-
-        ``options``: ``cache_salt`` and ``tenant`` of its requests, and ``limits`` of its images.
-        """
-        return self._input_processor.encode_prompt(prompt, **options)
-
-    @property
-    def sees(self) -> bool:
-        """Whether prompts may have images."""
-        return not isinstance(self._input_processor.vision, str)
+        if isinstance(prompt, Request):
+            self.last = prompt
+        else:
+            self.last = self.request(prompt, resolve_alias(params, sampling_params), speculation, **scheduling)
+        steps = self._loop.stream(self.last)
+        return steps if self._recorder is None else self._recorder.follow(self.last, steps)
 
     @overload
     def embed(  # type: ignore[overload-overlap]  # a str is also a sequence of str
@@ -131,6 +117,20 @@ class RequestLLM(BaseLLM):
         self._run(requests)
         vectors: list[list[float]] = [request.prompt_report.embedding().tolist() for request in requests]
         return vectors[0] if alone else vectors
+
+    def record(self, file: str | PathLike[str], *, logits: bool = False) -> Recorder:
+        """Append each request from now on to ``file``, with its tokens: ``outrider replay`` runs it again.
+
+        In ``with`` the record ends there. Another call takes its place.
+
+        Args:
+            logits: also keep a digest of the logits of each token, and the likeliest tokens there.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        self._recorder = Recorder(Path(file), self.config.model, self.model, logits=logits)
+        return self._recorder
 
     def _run(self, requests: Sequence[Request], *, progress: bool = False) -> list[Output]:
         with work_bar("generate", len(requests), show=progress) as tell:
