@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from outrider import LLM, SamplingParams
+from outrider.cache.sessions import moving
 from outrider.cache.sessions.files import PLAIN, SEALED
-from outrider.engine import sessions as engine_sessions
 
 WORDS = "the reader keeps a page of what was said before and goes on when it is asked again".split()  # noqa: SIM905
 OTHER = "Another caller, whose text has nothing to do with this."
@@ -129,15 +129,15 @@ def gap_of_another(open_model: Callable[[], LLM], prompt: list[int], paths: Sequ
 
 def saving(open_model: Callable[[], LLM], tokens: int) -> dict[str, float]:
     """Seconds of a step of one token, and of those that copy as much as a step may, which others wait for."""
-    limit = engine_sessions.STEP_BYTES
+    limit = moving.STEP_BYTES
     with open_model() as llm:
         prompt = text_of(llm, min(FRESH, tokens), secrets.token_hex(8))
-        engine_sessions.STEP_BYTES = 0  # nothing is copied while the prompt is read
+        moving.STEP_BYTES = 0  # nothing is copied while the prompt is read
         times: list[float] = []
         for _ in llm.stream(prompt, SamplingParams(max_tokens=ANSWER, ignore_eos=True), speculation={"draft": "none"}):
             times.append(time.perf_counter())
             if len(times) == ANSWER // 4:
-                engine_sessions.STEP_BYTES = limit
+                moving.STEP_BYTES = limit
         size = len(prompt) * sum(array[0].nbytes for array in llm.engine.cache.pool.arrays)
     gaps = [b - a for a, b in pairwise(times)]
     before, copying = gaps[: ANSWER // 4 - 1], gaps[ANSWER // 4 - 1 :][: max(1, size // limit)]

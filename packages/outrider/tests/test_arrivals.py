@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from outrider import LLM, SamplingParams
-from outrider.cache.sessions import SessionStore
+from outrider.cache.sessions import SessionStore, moving
+from outrider.cache.sessions.arrivals import Arrival
 from outrider.cache.sessions.segments import SEGMENT
-from outrider.engine import sessions as engine_sessions
-from outrider.engine.arrivals import Arrival
 from outrider.engine.memory import CacheMemory
 from outrider.native.library import library
 from tests.model_folders import model_folder
@@ -210,8 +209,8 @@ def test_company_and_want_of_memory_change_nothing(model: str, tmp_path: Path, k
 
 def test_a_step_saves_no_more_than_it_has_time_for(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left comes in later steps, so all of it is there at last."""
-    monkeypatch.setattr(engine_sessions, "STEP_BYTES", 1)
-    steps, copied, begin, copy = [0], Counter[int](), CacheMemory.begin_step, engine_sessions.Sessions._copy
+    monkeypatch.setattr(moving, "STEP_BYTES", 1)
+    steps, copied, begin, copy = [0], Counter[int](), CacheMemory.begin_step, moving.Sessions._copy
 
     def begins(self: CacheMemory) -> Any:
         steps[0] += 1
@@ -222,7 +221,7 @@ def test_a_step_saves_no_more_than_it_has_time_for(model: str, tmp_path: Path, m
         return copy(self, slot, start, end)
 
     monkeypatch.setattr(CacheMemory, "begin_step", begins)
-    monkeypatch.setattr(engine_sessions.Sessions, "_copy", copies)
+    monkeypatch.setattr(moving.Sessions, "_copy", copies)
     with opened(model, tmp_path) as llm:
         said(llm, TEXT, SamplingParams(max_tokens=30, ignore_eos=True))
         count = len(llm.tokenizer.encode(TEXT)) // SEGMENT

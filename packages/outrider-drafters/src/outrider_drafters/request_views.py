@@ -50,6 +50,10 @@ class ForwardingView:
         return self.request.prefix_keys
 
     @property
+    def is_alone(self) -> bool:
+        return self.request.is_alone
+
+    @property
     def prefix_salt(self) -> str:
         return self.request.prefix_salt
 

@@ -61,6 +61,11 @@ class RequestView(Protocol):
         ...
 
     @property
+    def is_alone(self) -> bool:
+        """Whether nothing of it is kept for others, or on a disk."""
+        ...
+
+    @property
     def tenant(self) -> str:
         """The tenant whose share of memory holds data learned from this request."""
         ...

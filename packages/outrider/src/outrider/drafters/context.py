@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from outrider.cache import CacheSpec, KVCache
+from outrider.cache.sessions import SessionStore
 from outrider.drafters.datastore import Datastore
 from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.shared_answers import SharedAnswers
@@ -31,6 +32,7 @@ class DrafterContext:
     heads: Mapping[str, Any] = field(default_factory=dict)  # trained heads of the target, by source
     target: HeadTarget | None = None  # for ``layer_skip`` and heads
     target_cache: KVCache | None = None
+    sessions: SessionStore | None = None  # where rows of the target's cache and of heads' are kept on a disk
     draft_layers: int | None = None  # layers of the target for ``layer_skip``; None: a third
 
     @cached_property

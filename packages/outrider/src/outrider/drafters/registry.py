@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, cast
 
+from outrider.cache.sessions import SessionStore
 from outrider.config.sources import SOURCES, DraftSource
 from outrider.drafters import custom
 from outrider.drafters.api import Drafter
@@ -39,12 +40,12 @@ class DrafterRegistry(Mapping[str, Drafter]):
             self._built[name] = builder_of(source)(self._context)
         return self._built[name]
 
-    def renewed(self, heads: Mapping[str, Any], *, keep_texts: bool) -> DrafterRegistry:
-        """The same sources, to be built anew, with these trained heads.
+    def renewed(self, heads: Mapping[str, Any], sessions: SessionStore | None, *, keep_texts: bool) -> DrafterRegistry:
+        """The same sources, to be built anew, with these trained heads and this place for their rows.
 
         ``keep_texts``: those that only read texts stay as they are, with what they have learned.
         """
-        fresh = DrafterRegistry(replace(self._context, heads=heads))
+        fresh = DrafterRegistry(replace(self._context, heads=heads, sessions=sessions))
         if keep_texts:
             fresh._built |= {name: built for name, built in self._built.items() if _reads_texts(SOURCES.get(name))}
         return fresh

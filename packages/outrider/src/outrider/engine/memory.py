@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 from outrider.cache.hybrid import HybridCache
 from outrider.cache.protocol import KVCache
 from outrider.cache.sessions import SessionStore
+from outrider.cache.sessions.moving import Sessions
 from outrider.cache.sessions.segments import SEGMENT
 from outrider.engine.read_plan import ReadPlan
 from outrider.engine.request import Request
-from outrider.engine.sessions import Sessions
 
 
 class CacheMemory:

@@ -109,7 +109,8 @@ class BaseLLM:
         """Compute with weights of ``load_weights`` from now on, while the engine has no request."""
         heads, own = self.drafters.heads, mtp_head(self.model)
         self.model.adopt(new.model)  # type: ignore[attr-defined]  # ``load_new`` has checked it
-        self.drafters = self.drafters.renewed(renewed_heads(heads, own, self.model), keep_texts=keep_drafts)
+        heads = renewed_heads(heads, own, self.model)
+        self.drafters = self.drafters.renewed(heads, new.sessions, keep_texts=keep_drafts)
         self.engine.renew(new.digest, self.drafters, new.sessions, keep_learned=keep_drafts)
 
     @property

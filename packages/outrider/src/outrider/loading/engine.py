@@ -23,7 +23,7 @@ from outrider.loading.models import LoadedModels, load_models
 from outrider.models.base import Model
 from outrider.native.context import own_context
 from outrider.native.processor import set_num_threads
-from outrider.sessions import open_sessions
+from outrider.sessions import SessionStore, open_sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ def _load(config: EngineConfig, progress: bool, step_cost: Callable[[Model], Ste
     plan = divide_memory(models, config, default.head_bytes, progress=progress)
     cache = plan.cache_spec(config, models.target.config.max_seq_len)
     kv_cache = models.target.new_cache(cache)
-    drafters = _make_drafters(config, models, default.heads, cache, kv_cache)
+    sessions = open_sessions(config, models.folder, models.target)
+    drafters = _make_drafters(config, models, default.heads, cache, kv_cache, sessions)
     engine = Engine(
         models.target,
         drafters=drafters,
@@ -69,7 +70,7 @@ def _load(config: EngineConfig, progress: bool, step_cost: Callable[[Model], Ste
         vocab_size=models.vocab_size,
         cache=cache,
         kv_cache=kv_cache,
-        sessions=open_sessions(config, models.folder, models.target),
+        sessions=sessions,
         max_batched_tokens=config.max_batched_tokens,
         measured=default.measured_acceptance,
         step_cost=step_cost,
@@ -80,7 +81,12 @@ def _load(config: EngineConfig, progress: bool, step_cost: Callable[[Model], Ste
 
 
 def _make_drafters(
-    config: EngineConfig, models: LoadedModels, heads: Mapping[str, Any], cache: CacheSpec, kv_cache: KVCache
+    config: EngineConfig,
+    models: LoadedModels,
+    heads: Mapping[str, Any],
+    cache: CacheSpec,
+    kv_cache: KVCache,
+    sessions: SessionStore | None,
 ) -> DrafterRegistry:
     drafters = DrafterRegistry(
         DrafterContext(
@@ -93,6 +99,7 @@ def _make_drafters(
             heads=heads,
             target=models.target,
             target_cache=kv_cache,
+            sessions=sessions,
             draft_layers=config.draft_layers,
             draft_table=config.draft_table,
             datastore=_load_datastore(config, models.folder, models.vocab_size),

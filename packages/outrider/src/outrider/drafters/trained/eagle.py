@@ -20,8 +20,11 @@ def build(context: DrafterContext) -> Drafter:
     if not isinstance(head, HeadWeights):
         made: Drafter = extension("backends", "torch", "a head on torch").build_eagle(context)
         return made
-    runner = NativeEagle(head, native_target(context.target), context.cache)
-    return EagleDrafter(runner, head.config, vocab_size=context.vocab_size)
+    target = native_target(context.target)
+    runner = NativeEagle(head, target, context.cache)
+    drafter = EagleDrafter(runner, head.config, vocab_size=context.vocab_size)
+    drafter.keep_rows(context.sessions, target.config.hidden_size)
+    return drafter
 
 
 class EagleDrafter(LevelDrafter):

@@ -2,127 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 
-import numpy as np
-
 from outrider.cache import KVCache
-from outrider.cache.paged import PagedCache
-from outrider.cache.tails import PrefixTails
+from outrider.cache.sessions import SessionStore
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.draft_cache import PREFILL_CHUNK
 from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.trained.native_head import NativeHead
 from outrider.drafters.trained.runner import HeadRunner
+from outrider.drafters.trained.sequences import SHARED, FeatureSequence, Prefixes, rows_digest
 from outrider.models.batch import Span
-from outrider.verify.arrays import Array, copied, host, joined
-
-SHARED = 16
-"""Rows that are shared together."""
-
-
-@dataclass(eq=False)
-class FeatureSequence:
-    """The features and the draft cache of one request.
-
-    ::
-
-        cache slot   [ rows of the target's features, at ``positions`` | rows of the draft ... ]
-        waiting      features that the layers have not read yet
-    """
-
-    request: RequestView
-    slot: int
-    shared: int  # rows that other sequences can find
-    positions: list[int] = field(default_factory=list)  # ascending, with gaps: a prefix cache's tokens have no features
-    waiting: list[tuple[range, Array]] = field(default_factory=list)  # positions, float [n, width]
-    end: int = 0  # the position after the last feature
-    outputs: Array = field(default_factory=lambda: np.empty(0))  # [1 + fed, d], of the last feature and the draft rows
-    logits: Array = field(default_factory=lambda: np.empty(0))  # [rows, scored], of the last feature and a block's rows
-
-    @property
-    def num_waiting(self) -> int:
-        """The number of waiting features."""
-        return sum(len(some) for some, _ in self.waiting)
-
-    def next(self, count: int) -> tuple[list[int], Array]:
-        """The positions of the first ``count`` waiting features, and the features [n, width]."""
-        positions = [p for some, _ in self.waiting for p in some][:count]
-        return positions, joined([features for _, features in self.waiting])[:count]
-
-    def take(self, positions: list[int]) -> None:
-        """Record that the first waiting features, at ``positions``, now have cache rows."""
-        self.positions += positions
-        done = positions[-1] + 1
-        self.waiting = [(some[max(0, done - some[0]) :], f[max(0, done - some[0]) :]) for some, f in self.waiting]
-        self.waiting = [(some, f) for some, f in self.waiting if some]
-
-    def keep_last(self, count: int) -> None:
-        """Drop all but the last ``count`` waiting features."""
-        extra = self.num_waiting - count
-        while extra > 0:
-            some, features = self.waiting.pop(0)
-            if extra < len(some):  # copied, as a view would hold the dropped rows
-                self.waiting.insert(0, (some[extra:], copied(features[extra:])))
-            extra -= len(some)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the cache has a row for every position up to the last one."""
-        return not self.positions or self.positions[-1] == len(self.positions) - 1
-
-    def forget(self, start: int) -> int:
-        """Drop everything from position ``start`` on; returns the number of cache rows that stay."""
-        del self.positions[bisect_left(self.positions, start) :]
-        self.waiting = [(some[: start - some[0]], f[: start - some[0]]) for some, f in self.waiting if some[0] < start]
-        return len(self.positions)
-
-
-class Prefixes:
-    """The rows of a draft cache that sequences share as they share the target's.
-
-    The row at position t depends on the tokens up to t + 1: its key is the token at t + 1, and the first one's is in
-    the salt.
-    """
-
-    def __init__(self, cache: KVCache) -> None:
-        self._cache = cache
-        self._tails = PrefixTails(cache) if isinstance(cache, PagedCache) and cache.prefix_reuse else None
-
-    def begin(self, request: RequestView, start: int) -> FeatureSequence:
-        """A sequence whose first features are those at ``start``, with the rows before it that are found."""
-        if not self._cache.prefix_reuse:
-            return FeatureSequence(request, self._cache.allocate(), 0)
-        keys, salt = _keys(request, len(request.tokens))
-        slot = self._cache.allocate([*keys, 0], salt)  # never the last one's row
-        if self._tails is not None:
-            self._tails.restore(slot, keys, salt)
-        held = min(start, self._cache.length(slot))
-        self._cache.truncate_to(slot, held)
-        return FeatureSequence(request, slot, held, positions=list(range(held)), end=held)
-
-    def share(self, sequence: FeatureSequence, more: int = SHARED) -> None:
-        """Let others find the sequence's rows if there are ``more`` than before."""
-        rows = len(sequence.positions)
-        if self._cache.prefix_reuse and rows >= sequence.shared + more and sequence.is_whole:
-            self._cache.publish_prefix(sequence.slot, *_keys(sequence.request, rows))
-            sequence.shared = rows
-
-    def end(self, sequence: FeatureSequence) -> None:
-        """Keep all rows of a sequence that ends, unless its numbers are not finite."""
-        if np.isfinite(host(sequence.outputs)).all():
-            self.share(sequence, more=1)
-            if self._tails is not None:
-                keys, salt = _keys(sequence.request, len(sequence.positions))
-                self._tails.save(sequence.slot, keys, salt)
-
-
-def _keys(request: RequestView, rows: int) -> tuple[Sequence[int], str]:
-    """The keys of the first rows, and their salt."""
-    keys = request.prefix_keys
-    return keys[1 : rows + 1], f"{keys[0]}\0{request.prefix_salt}"
+from outrider.verify.arrays import Array, copied, joined
 
 
 class FeatureDrafter(Drafter):
@@ -148,9 +40,16 @@ class FeatureDrafter(Drafter):
     def caches(self) -> Sequence[KVCache]:
         return (self._cache,)
 
+    def keep_rows(self, store: SessionStore | None, hidden_size: int) -> None:
+        """Keep the rows of the layers in ``store``, if there is one; ``hidden_size``: of the target."""
+        if store is not None and isinstance(self._runner, NativeHead) and not self._reach:
+            self._prefixes.keep_in(store, rows_digest(self._runner, len(self.feature_layers) * hidden_size))
+
     def start(self, request: RequestView) -> None:
         self.finish(request.id)
         self._requests[request.id] = request
+        if self._prefixes.are_kept:  # rows come from files while the target reads what is new
+            self._sequences[request.id] = self._prefixes.begin(request)
 
     def finish(self, request_id: str) -> None:
         self._requests.pop(request_id, None)
@@ -162,12 +61,17 @@ class FeatureDrafter(Drafter):
                 self._run_waiting([sequence.request])
                 self._prefixes.end(sequence)
         finally:
-            self._cache.free(self._sequences.pop(request_id).slot)
+            self._prefixes.free(self._sequences.pop(request_id))
 
     def read(self, request: RequestView, start: int, features: Array) -> None:
         if request.id not in self._sequences:
-            self._sequences[request.id] = self._prefixes.begin(self._requests[request.id], start)
+            self._sequences[request.id] = self._prefixes.begin(self._requests[request.id])
         sequence = self._sequences[request.id]
+        if sequence.arriving:
+            sequence.early.append((start, copied(features)))
+            return
+        if sequence.end < 0:
+            self._prefixes.settle(sequence, start)
         if start < sequence.end:  # the request is read again
             self._cache.truncate_to(sequence.slot, sequence.forget(start))
         if 0 < start - sequence.end < SHARED:  # what sharing whole blocks loses: rows of tokens alone
@@ -180,6 +84,10 @@ class FeatureDrafter(Drafter):
 
     def _asked(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> dict[str, tuple[RequestView, int]]:
         """By id, the requests with a budget whose tokens have all been read but the last."""
+        for sequence in self._prefixes.arrived():
+            for start, features in sequence.early:
+                self.read(sequence.request, start, features)
+            sequence.early.clear()
         return {
             request.id: (request, budget)
             for request, budget in zip(requests, budgets, strict=True)

@@ -24,7 +24,11 @@ def build(context: DrafterContext) -> Drafter:
     target = context.target
     runner = NativeMtp(head, target, context.cache)
     tokens = DraftTokens(target, head.lowest) if head.scores_part else None
-    return MtpDrafter(runner, target.config.num_layers, tokens, vocab_size=context.vocab_size, learned=head.acceptance)
+    drafter = MtpDrafter(
+        runner, target.config.num_layers, tokens, vocab_size=context.vocab_size, learned=head.acceptance
+    )
+    drafter.keep_rows(context.sessions, target.config.hidden_size)
+    return drafter
 
 
 class MtpDrafter(LevelDrafter):

@@ -11,8 +11,8 @@ from typing import Any
 
 from outrider.cache.protocol import KVCache
 from outrider.cache.rows import as_slice, row_numbers
-from outrider.cache.sessions import SessionStore
 from outrider.cache.sessions.segments import Segment
+from outrider.cache.sessions.store import SessionStore
 
 __all__ = ["Arrival", "ArrivalReader"]
 

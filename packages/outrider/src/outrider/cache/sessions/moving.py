@@ -10,9 +10,9 @@ from outrider.cache.blocks import Digest
 from outrider.cache.hybrid import HybridCache
 from outrider.cache.protocol import KVCache
 from outrider.cache.rows import as_slice, row_numbers
-from outrider.cache.sessions import SessionStore
+from outrider.cache.sessions.arrivals import Arrival, ArrivalReader
 from outrider.cache.sessions.segments import SEGMENT, Segment, chain
-from outrider.engine.arrivals import Arrival, ArrivalReader
+from outrider.cache.sessions.store import SessionStore
 
 __all__ = ["Sessions"]
 
