@@ -79,11 +79,12 @@ def restart(open_model: Callable[[], LLM], prompt: list[int], paths: Sequence[Pa
     cached = 0
     for _ in range(rounds):
         for where in ("disk", "memory"):
-            prepare = (lambda: forget(paths)) if where == "disk" else (lambda: None)
-            prepare()
+            if where == "disk":
+                forget(paths)
             times.setdefault(f"read, {where}", []).append(read_plainly(paths)[0])
             with open_model() as llm:
-                prepare()
+                if where == "disk":
+                    forget(paths)
                 took, cached = first_token(llm, prompt)
             times.setdefault(f"first, {where}", []).append(took)
     return {"not computed": cached, **{name: statistics.median(each) for name, each in times.items()}, "all": times}

@@ -11,11 +11,12 @@ from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.heads.weights import HeadWeights
-from outrider.drafters.trained.feature_drafter import FeatureDrafter, FeatureSequence, reach_of
+from outrider.drafters.trained.feature_drafter import FeatureDrafter, reach_of
 from outrider.drafters.trained.heads import native_target
 from outrider.drafters.trained.native_eagle import NativeEagle
 from outrider.drafters.trained.runner import HeadRunner
 from outrider.drafters.trained.selector import NativeSelector, Selector
+from outrider.drafters.trained.sequences import FeatureSequence
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
 from outrider.extensions import extension
 from outrider.models.batch import Span
