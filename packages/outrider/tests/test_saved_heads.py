@@ -13,8 +13,11 @@ import pytest
 
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.cache.sessions.arrivals import Arrival, ArrivalReader
+from outrider.drafters.trained.native_chain import NativeChain
+from outrider.drafters.trained.native_eagle import NativeEagle
 from outrider.engine.request import ALONE
 from outrider.native.library import library
+from outrider.verify.arrays import Floats
 from tests.paths import LAB
 
 pytestmark = pytest.mark.skipif(library() is None, reason="rows of the native library alone are saved")
@@ -131,6 +134,20 @@ def test_drafts_begin_when_late_rows_have_come(tmp_path: Path, monkeypatch: pyte
             return begin(self, arrival)
         return threading.Thread(target=lambda: go.wait(SECONDS) and begin(self, arrival), daemon=True).start()
 
+    fuse, unknown = NativeEagle.fuse, list[int]()
+
+    def counts(self: NativeEagle, features: Floats) -> Floats:
+        unknown.append(int((~features.any(axis=1)).sum()))  # rows of tokens alone
+        return fuse(self, features)
+
+    monkeypatch.setattr(NativeEagle, "fuse", counts)
+    chain = NativeChain.run
+
+    def runs(self: NativeChain, features: Floats, *args: Any) -> Any:
+        unknown.append(int((~features.any(axis=1)).sum()))
+        return chain(self, features, *args)
+
+    monkeypatch.setattr(NativeChain, "run", runs)
     monkeypatch.setattr(ArrivalReader, "begin", begins)
     with opened(tmp_path) as llm:
         tokens: list[int] = []
@@ -142,6 +159,8 @@ def test_drafts_begin_when_late_rows_have_come(tmp_path: Path, monkeypatch: pyte
                 time.sleep(0.1)
         assert tuple(tokens) == tuple(expected)
         assert any(accepted for _, accepted in llm.last.stats.rounds)
+    assert unknown
+    assert sum(unknown) == 0
 
 
 def test_a_request_that_shares_with_nobody_leaves_no_rows_of_a_head(tmp_path: Path) -> None:
