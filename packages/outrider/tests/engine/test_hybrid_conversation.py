@@ -143,3 +143,28 @@ def test_the_least_recently_used_copy_makes_room() -> None:
     assert turn(served, texts[1], **one)[1] == 1
     turn(served, texts[2], **one)  # takes the places of the other two
     assert [turn(served, text, **one)[1] for text in (texts[2], texts[0])] == [1, 103]
+
+
+@pytest.mark.parametrize("kind", ["contiguous", "paged"])
+def test_of_two_that_begin_together_one_reads_what_they_share(kind: str) -> None:
+    rng = random.Random(9)
+    served, system = serving(kind, checkpoints=4, max_batched_tokens=96), message(rng, 700)
+    pair = [request([*system, *message(rng, 60), *BEGIN], PARAMS, id=name, stop_ids=(END,)) for name in "ab"]
+    run(served, *pair)
+    assert [asked.stats.cached_prompt_tokens for asked in pair] == [0, len(system)]
+    for asked in pair:
+        alone = request(asked.prompt, PARAMS, stop_ids=(END,))
+        run(serving(kind, prefix_reuse=False), alone)
+        assert list(alone.output) == list(asked.output)
+
+
+def test_a_tenant_does_not_wait_for_anothers_reading() -> None:
+    rng = random.Random(9)
+    served, system = serving("paged", checkpoints=4, max_batched_tokens=96), message(rng, 700)
+    pair = [request([*system, *message(rng, 60), *BEGIN], PARAMS, id=name, stop_ids=(END,)) for name in "ab"]
+    pair[0].tenant, pair[1].tenant = "a", "b"
+    for asked in pair:
+        served.add(asked)
+    while pair[1].slot is None:
+        served.step()
+    assert 0 < pair[0].num_computed_tokens < 3 * 96

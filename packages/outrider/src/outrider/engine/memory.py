@@ -12,6 +12,8 @@ from outrider.cache.sessions.segments import SEGMENT
 from outrider.engine.read_plan import ReadPlan
 from outrider.engine.request import Request
 
+_AHEAD = 64  # tokens of a common beginning that are worth waiting for, as the request that reads them is slower by them
+
 
 class CacheMemory:
     """Gives requests their slots and rows in the target's cache, and alone sets ``num_computed_tokens``.
@@ -36,6 +38,7 @@ class CacheMemory:
         self.target, self._draft_caches = target, draft_caches
         self.hybrid = target if isinstance(target, HybridCache) else None
         self._message_ends = frozenset(message_ends)
+        self._placed: dict[int, Request] = {}  # by slot
         self._arriving: dict[int, Request] = {}  # requests whose saved rows are on their way, by slot
         self.use_sessions(sessions)
 
@@ -67,7 +70,10 @@ class CacheMemory:
             request.prompt_report.logprobs = first.prompt_report.logprobs
         reads_all = request.prompt_report.wants_logprobs or request.prompt_report.wants_embedding
         reusable = () if reads_all else request.prefix_keys  # cached rows have neither logits nor hidden states
+        if reusable and self._is_being_read(request):
+            return False  # wait, and find it in the cache
         request.slot = slot = self.target.allocate(reusable, request.prefix_salt)
+        self._placed[slot] = request
         request.num_computed_tokens, request.read_plan = self.target.length(slot), None
         if self.hybrid is not None and beams:
             self.hybrid.branch(slot, beams)
@@ -76,6 +82,29 @@ class CacheMemory:
         else:
             self._begin(request, slot)
         return True
+
+    def _is_being_read(self, request: Request) -> bool:
+        """Whether another request of the tenant will soon have computed a beginning that both have in common.
+
+        Only then is waiting free: the two would take turns in reading the same tokens. Tenants do not wait for each
+        other, as one that waits too long takes another's place.
+        """
+        if not self.target.prefix_reuse:
+            return False
+        key = request.tenant, request.prefix_salt
+        reading = [
+            (slot, other) for slot, other in self._placed.items()
+            if (other.tenant, other.prefix_salt) == key and other.num_pending_tokens > 1
+            and not other.prompt_report.wants_embedding
+        ]  # fmt: skip
+        for _, other in reading:
+            shared = other.num_computed_tokens + _AHEAD
+            limit = min(len(other.tokens), len(request.tokens))
+            if shared < limit and other.prefix_keys[:shared] == request.prefix_keys[:shared]:
+                return True
+        for slot, other in reading:
+            self._publish(other, slot)  # all that it has read, not whole blocks alone
+        return False
 
     def _begin(self, request: Request, slot: int) -> None:
         """The rows that were computed before are there: others can be."""
@@ -156,6 +185,7 @@ class CacheMemory:
             self._save_state(request, request.slot)
             self._save_session(request, request.slot, ended=True)
         self.target.free(request.slot)
+        del self._placed[request.slot]
         request.slot, request.num_computed_tokens = None, 0
 
     def _computed(self, request: Request, count: int) -> None:
