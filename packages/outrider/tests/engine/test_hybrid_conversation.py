@@ -158,6 +158,24 @@ def test_of_two_that_begin_together_one_reads_what_they_share(kind: str) -> None
         assert list(alone.output) == list(asked.output)
 
 
+def test_others_of_the_tenant_go_on_while_one_waits_for_what_another_reads() -> None:
+    """The second of two that begin alike is first in the queue, and holds up nobody."""
+    rng = random.Random(9)
+    served, system = serving("paged", checkpoints=4, max_batched_tokens=96, slots=3), message(rng, 900)
+    pair = [request([*system, *message(rng, 60), *BEGIN], PARAMS, id=name, stop_ids=(END,)) for name in "ab"]
+    short = request([*message(rng, 20), *BEGIN], PARAMS, id="short", stop_ids=(END,))
+    for asked in (*pair, short):
+        served.add(asked)
+    while not short.output:
+        served.step()
+    assert pair[0].num_computed_tokens < 600
+    assert pair[1].slot is None
+    while served.busy:
+        served.step()
+    assert pair[1].stats.cached_prompt_tokens == len(system)
+    assert all(asked.finish_reason for asked in (*pair, short))
+
+
 def test_a_tenant_does_not_wait_for_anothers_reading() -> None:
     rng = random.Random(9)
     served, system = serving("paged", checkpoints=4, max_batched_tokens=96), message(rng, 700)

@@ -42,6 +42,9 @@ class ToyMemory:
     held: dict[str, int] = field(default_factory=dict)
     placed: set[str] = field(default_factory=set)  # admitted and not preempted, by what schedules said
 
+    def has_to_wait(self, request: ToyRequest) -> bool:
+        return False
+
     def admit(self, request: ToyRequest) -> bool:
         if sum(self.held.values()) >= self.total:
             return False

@@ -65,6 +65,9 @@ class Rows:
     def free(self) -> int:
         return self.rows - sum(self.held.values())
 
+    def has_to_wait(self, request: Asked) -> bool:
+        return False
+
     def admit(self, request: Asked) -> bool:
         return self.free > 0
 

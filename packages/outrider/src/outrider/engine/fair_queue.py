@@ -116,12 +116,20 @@ class FairQueue(Generic[R]):
         share.running += 1
         share.places += 1
 
-    def put_back(self, entry: Entry[R]) -> None:
-        """Return a preempted entry to the queue."""
+    def set_aside(self, entry: Entry[R]) -> None:
+        """Leave an entry out until it is queued again: others go first."""
+        self._pull(self._shares[entry.request.tenant], entry)
+
+    def queue(self, entry: Entry[R]) -> None:
+        """Queue an entry that was set aside, at its old rank."""
         share = self._shares[entry.request.tenant]
         heapq.heappush(share.waiting, entry)
         share.oldest = None
-        share.running -= 1
+
+    def put_back(self, entry: Entry[R]) -> None:
+        """Return a preempted entry to the queue."""
+        self.queue(entry)
+        self._shares[entry.request.tenant].running -= 1
 
     def ended(self, entry: Entry[R]) -> None:
         """An entry with a place has ended."""

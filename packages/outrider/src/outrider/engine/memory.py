@@ -54,11 +54,19 @@ class CacheMemory:
         """The free rows for new and running requests: the minimum over all caches."""
         return min(cache.free_tokens() for cache in self.caches())
 
-    def admit(self, request: Request) -> bool:
-        """Give the request a slot and its cached prefix if there is room for it; returns whether it has a slot now."""
+    def has_to_wait(self, request: Request) -> bool:
+        """Whether another request is reading what this one begins with, and will leave it in the cache.
+
+        Others need not wait with it: it waits for no room.
+        """
         first = request.prefix_leader
         if first is not None and first.slot is not None and first.num_computed_tokens < len(first.prompt) - 1:
-            return False  # the leader is still reading the shared prompt: wait, and find it in the cache
+            return True
+        return self._may_reuse(request) and self._is_being_read(request)
+
+    def admit(self, request: Request) -> bool:
+        """Give a request that has not to wait a slot and its cached prefix, if there is room; returns whether."""
+        first = request.prefix_leader
         if first is not None and first.slot is not None:
             self._publish(first, first.slot)  # its whole prompt, not full blocks alone
         if not self.target.can_allocate() or self.free_kv_tokens() == 0:
@@ -68,10 +76,10 @@ class CacheMemory:
             return False
         if first is not None and not first.prompt_report.wants_logprobs:
             request.prompt_report.logprobs = first.prompt_report.logprobs
-        reads_all = request.prompt_report.wants_logprobs or request.prompt_report.wants_embedding
-        reusable = () if reads_all else request.prefix_keys  # cached rows have neither logits nor hidden states
-        if reusable and self._is_being_read(request):
-            return False  # wait, and find it in the cache
+        reusable = request.prefix_keys if self._may_reuse(request) else ()
+        if reusable:
+            for slot, other in self._reading(request):
+                self._publish(other, slot)  # all that it has read, not whole blocks alone
         request.slot = slot = self.target.allocate(reusable, request.prefix_salt)
         self._placed[slot] = request
         request.num_computed_tokens, request.read_plan = self.target.length(slot), None
@@ -89,22 +97,29 @@ class CacheMemory:
         Only then is waiting free: the two would take turns in reading the same tokens. Tenants do not wait for each
         other, as one that waits too long takes another's place.
         """
-        if not self.target.prefix_reuse:
-            return False
-        key = request.tenant, request.prefix_salt
-        reading = [
-            (slot, other) for slot, other in self._placed.items()
-            if (other.tenant, other.prefix_salt) == key and other.num_pending_tokens > 1
-            and not other.prompt_report.wants_embedding
-        ]  # fmt: skip
-        for _, other in reading:
+        for _, other in self._reading(request):
             shared = other.num_computed_tokens + _AHEAD
             limit = min(len(other.tokens), len(request.tokens))
             if shared < limit and other.prefix_keys[:shared] == request.prefix_keys[:shared]:
                 return True
-        for slot, other in reading:
-            self._publish(other, slot)  # all that it has read, not whole blocks alone
         return False
+
+    def _reading(self, request: Request) -> list[tuple[int, Request]]:
+        """By slot, the requests of its tenant that read their prompts, and whose rows it may use."""
+        if not self.target.prefix_reuse:
+            return []
+        key = request.tenant, request.prefix_salt
+        return [
+            (slot, other) for slot, other in self._placed.items()
+            if (other.tenant, other.prefix_salt) == key and other.num_pending_tokens > 1
+            and not other.prompt_report.wants_embedding
+        ]  # fmt: skip
+
+    @staticmethod
+    def _may_reuse(request: Request) -> bool:
+        """Whether cached rows will do, which have neither logits nor hidden states."""
+        report = request.prompt_report
+        return not (report.wants_logprobs or report.wants_embedding)
 
     def _begin(self, request: Request, slot: int) -> None:
         """The rows that were computed before are there: others can be."""

@@ -40,8 +40,12 @@ R = TypeVar("R", bound=Schedulable)
 class Memory(Protocol[R]):  # type: ignore[misc]
     """The caches of target and draft models, as far as the scheduler sees them."""
 
+    def has_to_wait(self, request: R) -> bool:
+        """Whether it waits for rows that another request is computing, and not for room."""
+        ...
+
     def admit(self, request: R) -> bool:
-        """Give the request a slot and its cached prefix if there is room for it; returns whether it has a slot now."""
+        """Give a request that has not to wait a slot and its cached prefix, if there is room; returns whether."""
         ...
 
     def reserve(self, request: R, num_tokens: int) -> bool:

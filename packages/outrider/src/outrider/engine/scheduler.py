@@ -211,10 +211,22 @@ class Scheduler(Generic[R]):
         return next((count for count in range(most) if not self._memory.reserve(request, 1)), most)
 
     def _admit(self, plan: _Plan[R]) -> None:
-        """Start waiting requests in order; the first request that does not fit blocks the rest (no overtaking)."""
+        """Start waiting requests in order; the first request that does not fit blocks the rest (no overtaking).
+
+        Those that wait for what another one reads block nobody, as many as could run at once.
+        """
+        aside = list[Entry[R]]()
         while plan.budget > 0 and len(self._running) < self._max_batch_size:
             entry = self._waiting.next()
-            if entry is None or not self._memory.admit(entry.request):
+            if entry is None:
+                break
+            if self._memory.has_to_wait(entry.request):
+                if len(aside) == self._max_batch_size:
+                    break
+                self._waiting.set_aside(entry)
+                aside.append(entry)
+                continue
+            if not self._memory.admit(entry.request):
                 break
             count = _affordable(entry.request, plan.budget)
             if not self._memory.reserve(entry.request, count):
@@ -227,6 +239,8 @@ class Scheduler(Generic[R]):
                 plan.tokens[entry.request.id] = count
             plan.admitted.append(entry.request)
             plan.budget -= count * entry.request.tokens_of_budget
+        for entry in aside:
+            self._waiting.queue(entry)
 
 
 def _affordable(request: Schedulable, budget: int) -> int:
