@@ -98,7 +98,8 @@ class CacheMemory:
         other, as one that waits too long takes another's place.
         """
         for _, other in self._reading(request):
-            shared = other.num_computed_tokens + _AHEAD
+            computed = other.num_computed_tokens
+            shared = computed + (1 if computed and self.hybrid is not None else _AHEAD)  # states are kept at ends alone
             limit = min(len(other.tokens), len(request.tokens))
             if shared < limit and other.prefix_keys[:shared] == request.prefix_keys[:shared]:
                 return True
