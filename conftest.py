@@ -24,7 +24,7 @@ from hypothesis import settings
 
 from outrider.drafters.shared_answers import VARIABLE
 from outrider.engine import memory_plan
-from outrider.engine.draft_length.cost import CALIBRATION_S
+from outrider.engine.draft_length.calibration import CALIBRATION_S
 from outrider.native.library import library
 from outrider.native.processor import set_num_threads
 

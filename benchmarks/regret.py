@@ -19,7 +19,8 @@ from typing import Any
 
 from outrider import LLM, SamplingParams
 from outrider.config.setting import parse_source
-from outrider.engine.draft_length.cost import StepCost, calibrate
+from outrider.engine.draft_length.calibration import calibrate
+from outrider.engine.draft_length.cost import StepCost
 from outrider.engine.draft_length.policy import DraftLength, ProposalCost
 from outrider.engine.request import Request
 from outrider.verify.draft import Draft

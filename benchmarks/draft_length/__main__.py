@@ -132,7 +132,7 @@ def run_ablate(args: argparse.Namespace) -> None:
 
 def run_record(args: argparse.Namespace) -> None:
     from outrider import LLM, SamplingParams, SpeculationParams
-    from outrider.engine.draft_length.cost import calibrate
+    from outrider.engine.draft_length.calibration import calibrate
     from outrider.engine.engine import Engine
     from outrider_lab.data import workloads
 

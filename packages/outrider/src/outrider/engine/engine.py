@@ -14,7 +14,8 @@ from outrider.drafters.cost import DraftingCost
 from outrider.engine.decode_method import DecodeMethod, EngineParts
 from outrider.engine.draft_length.acceptance import Measured, nothing_measured
 from outrider.engine.draft_length.adaptive import AdaptiveLength
-from outrider.engine.draft_length.cost import StepCost, calibrate
+from outrider.engine.draft_length.calibration import calibrate
+from outrider.engine.draft_length.cost import StepCost
 from outrider.engine.draft_length.policy import DraftLength
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.engine_stats import EngineStats

@@ -13,7 +13,8 @@ from outrider.drafters.context import DrafterContext
 from outrider.drafters.datastore import Datastore, read_origin
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.shared_answers import SharedAnswers, shared_answers
-from outrider.engine.draft_length.cost import StepCost, calibrate
+from outrider.engine.draft_length.calibration import calibrate
+from outrider.engine.draft_length.cost import StepCost
 from outrider.engine.engine import Engine
 from outrider.engine.memory_plan import MemoryPlan
 from outrider.extensions import missing_extension

@@ -10,11 +10,13 @@ import pytest
 
 from outrider.cache import KVCache
 from outrider.config import SamplingParams
-from outrider.engine.draft_length import cost as draft_length_cost
+from outrider.engine.draft_length import calibration
 from outrider.engine.draft_length.adaptive import AdaptiveLength
-from outrider.engine.draft_length.cost import CALIBRATION_S, StepCost, TypicalSeconds, calibrate
+from outrider.engine.draft_length.calibration import CALIBRATION_S, calibrate
+from outrider.engine.draft_length.cost import StepCost
 from outrider.engine.draft_length.policy import ProposalCost
 from outrider.engine.draft_length.row_counts import ROWS
+from outrider.engine.draft_length.source_times import TypicalSeconds
 from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.verify.draft import Draft
 from tests import small_models
@@ -114,7 +116,7 @@ def test_a_slow_model_is_timed_with_few_passes(seconds: str, passes: int, monkey
 
     forward = model.forward
     monkeypatch.setattr(model, "forward", slow)
-    monkeypatch.setattr(draft_length_cost, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(calibration, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     monkeypatch.setenv(CALIBRATION_S, seconds)
     cost = calibrate(model)
     assert len(asked) == passes

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from outrider.cache import KVCache
-from outrider.engine.draft_length import cost as draft_length_cost
+from outrider.engine.draft_length import calibration
 from outrider.engine.draft_length.adaptive import AdaptiveLength
-from outrider.engine.draft_length.cost import CALIBRATION_S, StepCost, calibrate
+from outrider.engine.draft_length.calibration import CALIBRATION_S, calibrate
+from outrider.engine.draft_length.cost import StepCost
 from outrider.engine.draft_length.expert_union import ExpertUnion
 from outrider.engine.draft_length.policy import ProposalCost
 from outrider.engine.draft_length.row_counts import ROWS
@@ -117,7 +118,7 @@ def test_calibration_tells_the_price_of_an_expert(each: float, monkeypatch: pyte
     rows = np.ones((1, 64), np.float32)
     monkeypatch.setattr(model, "config", c)
     monkeypatch.setattr(model, "forward", forward)
-    monkeypatch.setattr(draft_length_cost, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(calibration, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     monkeypatch.setenv(CALIBRATION_S, "0")
     cost = calibrate(model)
     for n in (1, 4, 8, 16, 32):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from outrider.drafters.cost import DraftingCost
-from outrider.engine.draft_length.cost import TypicalSeconds
+from outrider.engine.draft_length.cost import DISTURBED
 
 DraftingCostOf = Callable[[str], DraftingCost | None]
 """By source: what its drafts take, timed now; None: it has no encoder to run."""
@@ -14,6 +14,33 @@ DraftingCostOf = Callable[[str], DraftingCost | None]
 def no_encoder(source: str) -> DraftingCost | None:
     """Of sources that read nothing but text."""
     return None
+
+
+class TypicalSeconds:
+    """What a thing takes, from timings of which some were disturbed: by the collection of garbage, or the first call.
+
+    The least of the first few; later an average, in which a timing counts as twice the average at most.
+    """
+
+    _FEW = 8
+
+    def __init__(self, weight: float) -> None:
+        self._weight, self._seen, self._seconds = weight, 0, 0.0
+
+    @property
+    def seconds(self) -> float | None:
+        """None until two timings say so: one may have been disturbed."""
+        return self._seconds if self._seen > 1 else None
+
+    def observe(self, seconds: float) -> float:
+        """A further timing; what it counts as."""
+        counted = seconds if self._seen == 0 else min(seconds, DISTURBED * max(self._seconds, 1e-6))
+        if self._seen < self._FEW:
+            self._seconds = seconds if self._seen == 0 else min(self._seconds, seconds)
+        else:
+            self._seconds += self._weight * (counted - self._seconds)
+        self._seen += 1
+        return counted
 
 
 class SourceTimes:
