@@ -152,11 +152,11 @@ def test_nobody_starves_behind_a_crowd_with_the_highest_priority(llm: LLM) -> No
     with Live(llm, api_keys=(ONE, OTHER), scheduling_policy="priority", max_queue=64) as server:
         crowd = Crowd(server, ONE, 24, priority=-(2**31))
         stats = server.service.engine.llm.engine.stats
-        for key, most in ((OTHER, 200), (ONE, 3000)):
+        for key, most in ((OTHER, 400), (ONE, 3000)):
             before = stats.steps
             body = ALL[COMPLETIONS] | {"priority": 0 if key == ONE else 2**31 - 1}
             assert server.client.post(COMPLETIONS, json=body, headers=bearer(key)).status_code == 200
-            assert stats.steps - before < most  # 64 and 1600 by calculation; steps, as time depends on the machine
+            assert stats.steps - before < most  # 64 and 1600 by calculation, and those while HTTP answers
         crowd.leave()
         wait_until(server.idle)
 
