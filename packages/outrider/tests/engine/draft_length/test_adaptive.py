@@ -288,6 +288,19 @@ def test_a_dear_source_is_not_asked_where_a_free_one_is_sure() -> None:
     assert not policy.asks(r, "dear", [Draft.chain([8], source="other", scores=[0.97])])
 
 
+def test_what_asking_takes_is_learned_for_each_source() -> None:
+    """Of a request with two sources, which take 20 microseconds each beside their own time."""
+    policy, r = AdaptiveLength(lambda: REAL), asked(draft="dear+free")
+    for step in range(400):
+        policy.budget([r], [8] if step % 2 else [0])
+        if step % 2:
+            policy.observe_proposals(r, {"dear": ProposalCost(1e-5, 1), "free": ProposalCost(1e-5, 1)})
+        policy.select([r], [EMPTY], [1], [8])
+        policy.observe(r, [9], EMPTY, ())
+        policy.observe_step(1, 0.0003 + (2 * (1e-5 + 2e-5) if step % 2 else 0.0))
+    assert policy.cost.asking == pytest.approx(2e-5, rel=0.02)
+
+
 def test_a_free_source_that_is_never_right_takes_no_more_than_its_share() -> None:
     """Its drafts take no time, and scored rows so little that their chances never seem too small."""
     policy, r = AdaptiveLength(lambda: StepCost([0.01 + 0.00005 * n for n in ROWS], [0.0] * len(ROWS))), asked()

@@ -85,35 +85,49 @@ def test_a_source_that_cannot_pay_leaves_the_others_their_nodes() -> None:
     assert list(select_nodes({0: each}, [1], [CONTEXT], SMOOTH)[0]) == [1]
 
 
+@pytest.mark.parametrize("slope", [0.0, 4e-7])
 @pytest.mark.parametrize("margin", [1.0, 1.5])
 @pytest.mark.parametrize("requests", [1, 3, 8, 20])
-def test_no_node_is_kept_below_the_least_probability(requests: int, margin: float) -> None:
+def test_no_node_is_kept_below_the_least_probability(requests: int, margin: float, slope: float) -> None:
     """Also where passes of some numbers of rows have turned out slower, and others faster, than timed."""
     kept = close = 0
     for seed in range(120):
         rng = random.Random(seed)
         row_s = rng.choice((1e-5, 3e-4, 1e-3))
-        cost = StepCost([0.010 + row_s * n for n in ROWS], [0.0] * len(ROWS))
+        slopes = [slope * (1 + rng.choice((0.02, 0.5)) * n) for n in ROWS]
+        cost = StepCost([0.010 + row_s * n for n in ROWS], slopes)
         cost.drafting = 0.0
         for _ in range(10):
             cost.observe_pass([1] * rng.choice(ROWS), [CONTEXT], rng.uniform(0.5, 2.0) * 0.012)
-        contexts = [CONTEXT] * requests
+        contexts = [rng.choice((0, CONTEXT, 20_000)) if seed % 2 else CONTEXT for _ in range(requests)]
         plain_s = cost.plain(contexts)
-        least = least_probability(cost, requests, plain_s, margin)
-        each = proposal((-1, 0, 1, 2), [rng.uniform(0.0, 1.2) * least] * 4)
-        chosen = select_nodes({0: each}, [1] * requests, contexts, cost, margin=margin)
+        least = least_probability(cost, contexts, plain_s, margin)
+        probability = min(1.0, rng.uniform(0.0, 1.2) * least)
+        chain = proposal((-1, 0, 1, 2), [probability] * 4)
+        chosen = select_nodes(dict.fromkeys(range(requests), chain), [1] * requests, contexts, cost, margin=margin)
         kept += bool(chosen)
-        close += 0.9 < each.probabilities[0] / max(least, 1e-9) <= 1.0
-        assert not chosen or each.probabilities[0] > least
+        close += 0.9 < probability / max(least, 1e-9) <= 1.0
+        assert not chosen or probability > least
     assert kept
     assert close
+
+
+def test_long_contexts_in_which_more_rows_are_read_faster_lower_the_least_probability() -> None:
+    """Passes of two rows have turned out faster than timed, and there the context is most of them."""
+    cost = StepCost([0.010 + 3e-4 * n for n in ROWS], [4e-7] * len(ROWS))
+    for _ in range(3):
+        cost.observe_pass([2], [CONTEXT], 0.004)
+    contexts = [100_000]
+    assert cost.row(1, 1, contexts[0]) < cost.row(1, 1, 0)
+    assert cost.cheapest_row(1, contexts[0]) <= cost.row(1, 1, contexts[0])
+    assert cost.cheapest_row(1, 0) > cost.cheapest_row(1, contexts[0])
 
 
 def test_the_least_probability_is_that_of_a_row_that_costs_as_much_as_it_brings() -> None:
     cost = StepCost([0.001 * n for n in ROWS], [0.0] * len(ROWS))
     cost.drafting = 0.0
     plain_s = cost.plain([0] * 4)
-    least = least_probability(cost, 4, plain_s)
+    least = least_probability(cost, [0] * 4, plain_s)
     assert least == pytest.approx(4 * 0.001 / plain_s)
     for probability, count in ((0.999 * least, 0), (1.001 * least, 1)):
         chosen = select_nodes({2: proposal((-1,), (probability,))}, [1] * 4, [0] * 4, cost)

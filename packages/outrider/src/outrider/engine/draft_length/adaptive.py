@@ -59,7 +59,7 @@ class AdaptiveLength(DraftLength):
         self._room_s = 0.0  # that this step's drafts may take from all of its requests
         self._charged_s = 0.0  # that they take, as far as is known
         self._proposing_s = 0.0  # in this step, by sources
-        self._asked, self._drafted = 0, 0  # in this step: requests that were, and those with a draft that is scored
+        self._asked, self._drafted = 0, 0  # in this step: proposals, and requests with a draft that is scored
         self._own_time = OwnTime(settings)
 
     def forget_texts(self) -> None:
@@ -199,7 +199,7 @@ class AdaptiveLength(DraftLength):
         all, when code is loaded, is not charged: it says nothing of any other.
         """
         self._proposing_s += sum([cost.seconds for cost in costs.values()])
-        self._asked += 1
+        self._asked += len(costs)
         known = self._requests.get(request.id)
         if known is None:
             return
@@ -229,7 +229,8 @@ class AdaptiveLength(DraftLength):
                 fixed[i] += len(draft)
         least, proposals = 0.0, dict[int, Proposal]()
         if sum(fixed) == len(requests):
-            least = least_probability(self.cost, len(requests), self._plain_s, self._margin)
+            contexts = [request.num_computed_tokens for request in requests]
+            least = least_probability(self.cost, contexts, self._plain_s, self._margin)
         for i, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
             if draft and request.adaptive:
                 selected[i] = EMPTY

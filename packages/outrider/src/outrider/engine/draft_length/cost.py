@@ -38,7 +38,7 @@ class StepCost:
         self.drafting = 1e-4
         """Seconds outside the pass that scoring a request's draft adds: to select, pack, verify and move its rows."""
         self.asking = 3e-5
-        """Seconds that asking a request's sources adds, beside theirs: to decide, merge, select and learn."""
+        """Seconds that asking a source for a request adds, beside its own: to decide, merge, select and learn."""
 
     def pass_seconds(self, rows: Sequence[int], contexts: Sequence[int]) -> float:
         """Of a pass in which request ``i`` has ``rows[i]`` rows behind ``contexts[i]`` tokens."""
@@ -49,19 +49,24 @@ class StepCost:
         added = self._rows(total + 1) - self._rows(total) + self._beyond(own + 1, context) - self._beyond(own, context)
         return max(0.0, added)
 
-    def cheapest_row(self, total: int) -> float:
-        """The least that any row more adds to a pass of ``total`` rows or more, at short contexts.
-
-        Between two of ``ROWS`` both times and ratios are on lines, so what a row adds is least at one of the ends.
-        """
+    def cheapest_row(self, total: int, longest: int) -> float:
+        """The least that any row more adds to a pass of ``total`` rows or more, behind ``longest`` tokens or fewer."""
         first, _ = segment(total)
+        beyond = max(0, longest - SHORT) * min(0.0, self._least_step(self._slope, 0))
+        return max(0.0, self._least_step(self._short, first) + beyond)
+
+    def _least_step(self, values: Sequence[float], first: int) -> float:
+        """The least by which values times ratios grow with a row, from place ``first`` of ``ROWS`` on.
+
+        Between two places both are on lines, so their product grows least at one of the ends.
+        """
         least = math.inf
         for i in range(first, len(ROWS) - 1):
             rows = ROWS[i + 1] - ROWS[i]
-            short, ratio = self._short[i + 1] - self._short[i], self._ratio[i + 1] - self._ratio[i]
-            begin, bend = (short * self._ratio[i] + ratio * self._short[i]) / rows, short * ratio / rows**2
+            value, ratio = values[i + 1] - values[i], self._ratio[i + 1] - self._ratio[i]
+            begin, bend = (value * self._ratio[i] + ratio * values[i]) / rows, value * ratio / rows**2
             least = min(least, begin + bend, begin + bend * (2 * rows - 1))
-        return max(0.0, min(least, short * self._ratio[-1] / rows))  # beyond the last, times go on alone
+        return min(least, value * self._ratio[-1] / rows)  # beyond the last, values go on alone
 
     def outside(self, requests: int) -> float:
         """Of a step of so many requests without drafts, outside its pass."""
@@ -116,7 +121,7 @@ class StepCost:
     def observe_outside(self, requests: int, asked: int, drafted: int, seconds: float) -> None:
         """Learn from what a step took outside its pass and proposals.
 
-        ``asked``: its requests whose sources were; ``drafted``: those with a draft that was scored.
+        ``asked``: proposals; ``drafted``: requests with a draft that was scored.
         """
         known, without = self._outside.get(requests), seconds - asked * self.asking
         if not drafted and (known is None or not asked):

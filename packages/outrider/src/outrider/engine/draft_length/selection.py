@@ -27,13 +27,14 @@ class Proposal:
     ]  # by source: seconds that its nodes may take; those of no other source are the first's
 
 
-def least_probability(cost: StepCost, requests: int, plain_s: float, margin: float = 1.0) -> float:
-    """The probability that a node must exceed for ``select_nodes`` to keep any, in a step of a row for each request.
+def least_probability(cost: StepCost, contexts: Sequence[int], plain_s: float, margin: float = 1.0) -> float:
+    """The probability that a node must exceed for ``select_nodes`` to keep any, in a step of a row for each context.
 
     Each node adds at least the cheapest row beyond these, and together they must add more tokens in that time than a
     step without them. ``plain_s``: seconds of that step.
     """
-    return margin * requests * cost.cheapest_row(requests) / plain_s if plain_s else 0.0
+    requests = len(contexts)
+    return margin * requests * cost.cheapest_row(requests, max(contexts)) / plain_s if plain_s else 0.0
 
 
 def select_nodes(
