@@ -24,6 +24,7 @@ from safetensors.numpy import save_file
 
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.native.library import library
+from outrider.native.signatures import quick
 from outrider.utils.json_files import shown
 from outrider.utils.whole_files import write_whole
 from outrider.weights.files.safetensors import read_header
@@ -84,7 +85,7 @@ class Datastore:
         if self._library is not None:  # right after a forward pass, NumPy takes ten times as long
             end, out = array("i", tail), array("i", bytes(8 * limit))
             at, _ = out.buffer_info()
-            count = self._library.outrider_suffix_array_search(
+            count = quick(self._library, "outrider_suffix_array_search")(
                 *self.addresses, len(tail), end.buffer_info()[0], limit, at, at + 4 * limit
             )
             return [Occurrence(0, self._text, out[i], out[limit + i]) for i in range(count)]

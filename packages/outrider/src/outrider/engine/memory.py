@@ -79,7 +79,8 @@ class CacheMemory:
         reusable = request.prefix_keys if self._may_reuse(request) else ()
         if reusable:
             for slot, other in self._reading(request):
-                self._publish(other, slot)  # all that it has read, not whole blocks alone
+                if _begin_alike(other, request, min(other.num_computed_tokens, _AHEAD)):
+                    self._publish(other, slot)  # all that it has read, not whole blocks alone
         request.slot = slot = self.target.allocate(reusable, request.prefix_salt)
         self._placed[slot] = request
         request.num_computed_tokens, request.read_plan = self.target.length(slot), None
@@ -100,8 +101,7 @@ class CacheMemory:
         for _, other in self._reading(request):
             computed = other.num_computed_tokens
             shared = computed + (1 if computed and self.hybrid is not None else _AHEAD)  # states are kept at ends alone
-            limit = min(len(other.tokens), len(request.tokens))
-            if shared < limit and other.prefix_keys[:shared] == request.prefix_keys[:shared]:
+            if shared < min(len(other.tokens), len(request.tokens)) and _begin_alike(other, request, shared):
                 return True
         return False
 
@@ -245,3 +245,8 @@ class CacheMemory:
             self.hybrid.save_state(slot, tokens, request.prefix_salt, plan.worth(settled))
             if self._sessions is not None and not request.is_alone:
                 self._sessions.save_state(slot, tokens, request.prefix_salt)
+
+
+def _begin_alike(one: Request, other: Request, count: int) -> bool:
+    """Whether the first ``count`` tokens of two requests share rows of the cache; never without any."""
+    return count > 0 and one.prefix_keys[:count] == other.prefix_keys[:count]

@@ -49,8 +49,8 @@ class Expected(NamedTuple):
 class EditedCopy:
     """Follows a request's output while it copies the prompt."""
 
-    def __init__(self, tokens: Sequence[int], stop: int) -> None:
-        """``tokens``: the request's, kept by reference; ``stop``: the length of its prompt."""
+    def __init__(self, tokens: Tokens, stop: int) -> None:
+        """``tokens``: the request's, which grow; ``stop``: the length of its prompt."""
         self._tokens, self._stop = tokens, stop
         self._seen = 0  # tokens taken into account
         self._at = -1  # index in the prompt of the expected next token; -1: nothing is copied
@@ -59,22 +59,23 @@ class EditedCopy:
         self._anchor = 0  # index in the prompt of the token expected there
         self._changes: dict[int, Change] = {}  # by the first token that they replace, or precede
 
-    def follow(self, own: Tokens) -> None:
-        """Take new tokens into account; ``own``: all of the request's."""
+    def follow(self) -> None:
+        """Take new tokens into account."""
+        tokens = self._tokens
         i = max(self._seen, self._stop)
-        while i < len(own):
-            last = len(own)
+        while i < len(tokens):
+            last = len(tokens)
             if self._at >= 0:
                 self._step(i)
                 last = i + 1 if self._at < 0 or self._began >= 0 else i
-            found = copied(own, i, last, self._stop) if last > i else None
+            found = copied(tokens, i, last, self._stop) if last > i else None
             if found is not None:
                 i, place = found
                 self._establish(place)
             elif self._at < 0:
                 break
             i += 1
-        self._seen = len(own)
+        self._seen = len(tokens)
 
     def expected(self, count: int) -> list[Expected]:
         """The texts that may go on, of at least ``count`` tokens where the prompt has as many.
@@ -92,7 +93,7 @@ class EditedCopy:
             return [*found, Expected(again, 0, changed, True)] if again else found
         found = [Expected(tokens, at, self._match, False)] if self._match < ESTABLISHED else []
         edited = self._edited(at, count)
-        return [*found, Expected(edited, 0, self._match, True)] if edited != tokens[at : at + count] else found
+        return [*found, Expected(edited, 0, self._match, True)] if edited != tokens[at : at + count].tolist() else found
 
     def _establish(self, place: int) -> None:
         """Begin to copy, or go on elsewhere, where the output's end agrees for long."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from outrider.drafters.api import Drafter, RequestView, SingleRequestDrafter
 from outrider.drafters.context import DrafterContext
@@ -41,9 +41,9 @@ _REUSED = 4  # matching tokens from which a response counts as used
 class _SuffixState:
     request: RequestView
     earlier: Handle[Responses]
-    copy: EditedCopy
+    own: Tokens  # the request's
+    copy: EditedCopy  # of them
     stored: Datastore | None
-    own: Tokens = field(default_factory=lambda: array(TYPE))  # the request's tokens
 
 
 def build(context: DrafterContext) -> Drafter:
@@ -77,9 +77,10 @@ class SuffixDrafter(SingleRequestDrafter):
 
     def start(self, request: RequestView) -> None:
         earlier = self.responses.open(request.cache_salt, request.tenant)
-        copy = EditedCopy(request.tokens, request.prompt_length)
+        own = array(TYPE)
+        copy = EditedCopy(own, request.prompt_length)
         stored = self.datastore.store if isinstance(self.datastore, SharedAnswers) else self.datastore
-        self._states[request.id] = _SuffixState(request, earlier, copy, stored)
+        self._states[request.id] = _SuffixState(request, earlier, own, copy, stored)
 
     def finish(self, request_id: str) -> None:
         state = self._states.pop(request_id, None)
@@ -98,7 +99,7 @@ class SuffixDrafter(SingleRequestDrafter):
         state = self._states[request.id]
         own, earlier = state.own, state.earlier.store
         own.extend(request.tokens[len(own) :])
-        state.copy.follow(own)
+        state.copy.follow()
         copies = state.copy.expected(budget)
         depth = request.depth_limit
         if request.speculation.counts_as_q:
@@ -115,9 +116,7 @@ class SuffixDrafter(SingleRequestDrafter):
         own, earlier, tail = state.own, state.earlier.store, state.own[-MAX_MATCH:]
         root, known = list[Continuation](), set[int]()
         for tokens, end, match, edited in copies:
-            root.append(
-                Continuation(EDITED if edited else COPIED, tokens if edited else own, end, min(match, MAX_MATCH))
-            )
+            root.append(Continuation(EDITED if edited else COPIED, tokens, end, min(match, MAX_MATCH)))
             if not edited:
                 known.add(end)
         root += continuations(own, (place for place in occurrences(own, tail, OWN_LIMIT) if place[0] not in known), OWN)
