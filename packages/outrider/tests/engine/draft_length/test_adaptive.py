@@ -288,6 +288,18 @@ def test_a_dear_source_is_not_asked_where_a_free_one_is_sure() -> None:
     assert not policy.asks(r, "dear", [Draft.chain([8], source="other", scores=[0.97])])
 
 
+def test_nothing_is_measured_for_requests_of_a_fixed_length() -> None:
+    """Whether their sources propose something or not: timing passes would delay them for nothing."""
+    policy = AdaptiveLength(lambda: pytest.fail("measured"))
+    r = request([1, 2, 3], SamplingParams(max_tokens=9), draft="source", spec_length=4)
+    for draft in (EMPTY, Draft.chain([7, 8], source="source")):
+        assert policy.budget([r], [4]) == [4]
+        policy.observe_proposals(r, {"source": ProposalCost(1e-5, len(draft))})
+        assert policy.select([r], [draft], [1], [4]) == [draft]
+        policy.observe(r, [9], draft, ())
+        policy.observe_step(1, 0.001)
+
+
 def test_what_asking_takes_is_learned_for_each_source() -> None:
     """Of a request with two sources, which take 20 microseconds each beside their own time."""
     policy, r = AdaptiveLength(lambda: REAL), asked(draft="dear+free")

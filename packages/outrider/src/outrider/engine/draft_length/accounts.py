@@ -59,6 +59,11 @@ class RequestState:
         """Whose a node is; one that names none of them counts for the first."""
         return self.sources.get(name) or next(iter(self.sources.values()))
 
+    @property
+    def asked(self) -> bool:
+        """Whether any source is asked in this step."""
+        return any(source.asked for source in self.sources.values())
+
     def rest_for(self, steps: int, request: Request) -> None:
         """Ask no source for some steps. Tokens that a form forces need room all the same."""
         self.rest, self.awake = steps, False
