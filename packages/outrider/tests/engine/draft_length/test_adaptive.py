@@ -155,6 +155,19 @@ def test_reading_prompts_in_vain_is_paid_for_too() -> None:
         assert 0.05 * earlier <= 8 * 0.0103 + 0.02 * 0.0103 * 20 * (request_number + 1)
 
 
+def test_a_prompt_that_takes_more_to_read_than_may_be_lost_is_not_read() -> None:
+    """A source that is always right has earned all that it may hold: enough for short prompts, not for a long one."""
+    policy = AdaptiveLength(lambda: FLAT)
+    for i in range(12):
+        play(policy, asked(f"short {i}"), 1.0, steps=20, seconds=1e-5, first=0.001)
+    short, long = (
+        asked("short"),
+        request([1] * 3000, SamplingParams(max_tokens=999), draft="source", spec_length="auto"),
+    )
+    assert policy.budget([short], [8]) == [8]
+    assert policy.budget([long], [8]) == [0]
+
+
 def test_nodes_behind_a_wrong_one_teach_nothing() -> None:
     """Its sibling is right, and so there are tokens at their depth."""
 
