@@ -1,6 +1,6 @@
 """From a sound file to text with times: decoding of audio, Whisper's windows and its rules of time stamps.
 
-Nothing here runs a model. The steps of a ``Transcription`` yield each request to decode, and receives its result
+Nothing here runs a model. The steps of a ``Transcription`` yield each request to decode, and receive its result
 (``llm`` and ``server`` decode, each with its own engine).
 """
 
